@@ -12,6 +12,7 @@
 #include "ingest/archive.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -19,7 +20,7 @@
 
 #include "base/fs.h"
 #include "base/gunzip.h"
-#include "base/log.h"
+#include "base/text.h"
 
 bool chex_archive_named(const char *path) {
     static const char *const ends[] = {".tar", ".tar.gz", ".tgz"};
@@ -51,6 +52,7 @@ struct chex_archive {
     uint64_t member_end;     /* of the last member with padding, as uncompressed position */
     char name[CHEX_ARCHIVE_NAME_BYTES + 1];      /* of the current member */
     char last_good[CHEX_ARCHIVE_NAME_BYTES + 1]; /* "" before the first */
+    char reason[256];                            /* of the current member */
     uint8_t buffer[HEADER_BYTES];
 };
 
@@ -172,36 +174,65 @@ static enum chex_status check_end(struct chex_archive *a, struct chex_error *err
     return CHEX_OK;
 }
 
-/* True if the entry may be an image. Stores its name in a->name. */
-static bool take_name(struct chex_archive *a, struct archive_entry *entry) {
+/* Why the entry cannot be read as a file; NULL if it can. */
+static const char *find_reason(struct chex_archive *a, struct archive_entry *entry, size_t length) {
+    const char *target = archive_entry_hardlink(entry);
+    char shown[200];
+    if (!target && archive_entry_filetype(entry) == AE_IFLNK)
+        target = archive_entry_symlink(entry) ? archive_entry_symlink(entry) : "?";
+    if (target) {
+        snprintf(a->reason, sizeof a->reason, "a link to %s, expected a file: unpack the archive",
+                 chex_text_printable(target, shown, sizeof shown));
+        return a->reason;
+    }
+    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_size(entry) < 0)
+        return "not a regular file";
+    if (length == 0 || length > CHEX_ARCHIVE_NAME_BYTES)
+        return "a name of 0 or more than 1024 bytes";
+    for (const char *p = a->name; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        if (p[0] == '.' && p[1] == '.' && (!p[2] || p[2] == '/'))
+            return "a path with '..', expected one within the archive";
+    }
+    return archive_entry_sparse_count(entry) > 0 ? "a sparse file, expected one without holes"
+                                                 : NULL;
+}
+
+/* Whether a component of the name begins with a dot and is not "." or "..". */
+static bool is_hidden(const char *name) {
+    for (const char *p = name; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        const size_t n = strcspn(p, "/");
+        if (p[0] == '.' && n > 1 && !(n == 2 && p[1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* Stores the entry's name in a->name, cut if it is too long. False: a folder or a hidden name.
+ * *reason_out: why it cannot be read, or NULL. */
+static bool take_name(struct chex_archive *a, struct archive_entry *entry,
+                      const char **reason_out) {
     const char *name = archive_entry_pathname(entry);
     if (!name)
         name = archive_entry_pathname_utf8(entry);
-    if (!name || archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
-        archive_entry_size(entry) < 0)
-        return false;
+    name = name ? name : "";
     while (name[0] == '/' || (name[0] == '.' && name[1] == '/'))
         name += name[0] == '/' ? 1 : 2;
-    size_t n = strlen(name);
-    if (n == 0 || n > CHEX_ARCHIVE_NAME_BYTES)
+    if (archive_entry_filetype(entry) == AE_IFDIR || is_hidden(name))
         return false;
-    for (const char *p = name; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        if (*p == '.')
-            return false;
-    }
-    if (archive_entry_sparse_count(entry) > 0) {
-        chex_warn("%s: %s is a sparse file and is skipped", a->path, name);
-        return false;
-    }
-    memcpy(a->name, name, n + 1);
+    snprintf(a->name, sizeof a->name, "%s", name);
+    *reason_out = find_reason(a, entry, strlen(name));
+    if (!*name)
+        strcpy(a->name, "?");
     return true;
 }
 
-/* Reads one header. *found_out: the entry may be an image. *more_out: false at the end. */
+/* Reads one header. *found_out: a member to return. *more_out: false at the end. */
 static enum chex_status next_entry(struct chex_archive *a, struct chex_archive_member *m,
                                    bool *found_out, bool *more_out, struct chex_error *err) {
     struct archive_entry *entry;
+    const char *reason = NULL;
     int rc = archive_read_next_header(a->reader, &entry);
     *found_out = *more_out = false;
     if (rc == ARCHIVE_EOF)
@@ -211,7 +242,7 @@ static enum chex_status next_entry(struct chex_archive *a, struct chex_archive_m
         return archive_fault(a, err);
     *more_out = true;
     uint64_t at = (uint64_t)archive_filter_bytes(a->reader, 0);
-    bool wanted = take_name(a, entry);
+    *found_out = take_name(a, entry, &reason);
     /* A link may have the size of its target in its header, but has no bytes. */
     bool has_bytes = archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry) &&
                      archive_entry_size(entry) > 0;
@@ -219,10 +250,9 @@ static enum chex_status next_entry(struct chex_archive *a, struct chex_archive_m
     if (!a->gz && (at > a->file_bytes || bytes > a->file_bytes - at))
         return fault(a, "the archive ends in the middle of a member: it is truncated", err);
     a->member_end = at + (bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
-    a->inside = wanted;
+    a->inside = *found_out && !reason;
     a->member_bytes = bytes;
-    *found_out = wanted;
-    *m = (struct chex_archive_member){a->name, bytes, at};
+    *m = (struct chex_archive_member){a->name, bytes, at, reason};
     return CHEX_OK;
 }
 

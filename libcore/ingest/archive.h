@@ -5,9 +5,9 @@
  * - libarchive parses the tar format. gzip is decompressed by base/gunzip.h, because it takes most
  *   of the time.
  * - The first bytes of the file decide if it is compressed, not its name.
- * - Only possible images are returned: regular files without holes, with a name of at most
- *   CHEX_ARCHIVE_NAME_BYTES. As in chex_folder_open(), no component of the name may begin with a
- *   dot. Links, devices and folders are skipped.
+ * - A member that cannot be read as a file has a reason: links, devices, files with holes, names
+ *   with ".." or of more than CHEX_ARCHIVE_NAME_BYTES.
+ * - Folders are skipped, and, as in chex_folder_open(), names that begin with a dot.
  * - Members are never extracted to files.
  */
 #ifndef CHEX_INGEST_ARCHIVE_H
@@ -26,7 +26,8 @@ struct chex_archive;
 struct chex_archive_member {
     const char *name; /* without a leading "./" or "/"; valid until the next call */
     uint64_t bytes;
-    uint64_t offset; /* of the bytes in the file; only if the archive is not compressed */
+    uint64_t offset;    /* of the bytes in the file; only if the archive is not compressed */
+    const char *unread; /* why the bytes cannot be read, or NULL; valid until the next call */
 };
 
 /* True if the name ends in .tar, .tar.gz or .tgz (case-insensitive). Does not open the file. */
@@ -49,7 +50,7 @@ enum chex_status chex_archive_next(struct chex_archive *archive,
                                    struct chex_archive_member *member_out, bool *more_out,
                                    struct chex_error *err);
 
-/* Reads all bytes of the current member. Call at most once per member. */
+/* Reads all bytes of the current member. Call at most once per member, and not if it is unread. */
 enum chex_status chex_archive_read(struct chex_archive *archive, uint8_t *data,
                                    struct chex_error *err);
 

@@ -141,11 +141,14 @@ static bool is_hidden(const char *path) {
 
 static enum chex_status mark_missing(struct chex_create *c, size_t row, struct chex_error *err) {
     const struct chex_label_row *r = &c->table->rows[row];
-    char reason[CHEX_ERROR_TEXT_BYTES];
+    const struct chex_folder_file *unread = chex_folder_find_unread(c->folder, r->path);
+    char reason[CHEX_ERROR_TEXT_BYTES], why[160] = "";
+    if (is_hidden(r->path))
+        snprintf(why, sizeof why, ": files and folders whose names begin with a dot are skipped");
+    else if (unread)
+        snprintf(why, sizeof why, ": it is %.150s", unread->unread);
     snprintf(reason, sizeof reason, "%s: line %zu: image %s is not under %s%s", c->table->rows_path,
-             r->line, r->path, c->o->images,
-             is_hidden(r->path) ? ": files and folders whose names begin with a dot are skipped"
-                                : "");
+             r->line, r->path, c->o->images, why);
     return chex_create_mark_bad(c, row, reason, err);
 }
 

@@ -55,7 +55,8 @@ static enum chex_status index_tar(struct chex_create *c, struct chex_archive *ar
         struct chex_folder_file image = {.bytes = more ? m.bytes : 0,
                                          .modified_ns = file->modified_ns,
                                          .container = container,
-                                         .offset = more ? m.offset : 0};
+                                         .offset = more ? m.offset : 0,
+                                         .unread = more ? m.unread : NULL};
         if (more)
             CHEX_TRY(chex_folder_add(c->folder, &image, file->path, m.name, err));
     }
@@ -308,6 +309,14 @@ static enum chex_status read_member(struct spooling *s, struct lane *l,
     return st;
 }
 
+/* A member without bytes, such as a link: it is no image, but the reason why one is missing. */
+static enum chex_status add_unread(struct chex_spool_writer *writer,
+                                   const struct chex_archive_member *m, struct chex_error *err) {
+    size_t row;
+    CHEX_TRY(chex_spool_add(writer, m->name, CHEX_SPOOL_UNREAD, &row, err));
+    return chex_spool_reject(writer, row, m->unread, err);
+}
+
 /* Reads the next member of the lane's archive. *more_out: false at its end. */
 static enum chex_status advance(struct spooling *s, struct lane *l, struct image *image,
                                 bool *more_out, struct chex_error *err) {
@@ -320,8 +329,9 @@ static enum chex_status advance(struct spooling *s, struct lane *l, struct image
     if (st == CHEX_OK)
         st = chex_archive_next(l->archive, &m, more_out, err);
     l->fault = st == CHEX_E_DATA;
-    return st == CHEX_OK && *more_out && is_wanted(s->c, m.name) ? read_member(s, l, &m, image, err)
-                                                                 : st;
+    if (st != CHEX_OK || !*more_out || !is_wanted(s->c, m.name))
+        return st;
+    return m.unread ? add_unread(l->task->writer, &m, err) : read_member(s, l, &m, image, err);
 }
 
 /* Gives the lane the next archive. False: there is none, or the run failed. */
@@ -531,6 +541,8 @@ static enum chex_status take_spool(struct chex_create *c, const struct chex_fold
                                          .modified_ns = archive->modified_ns,
                                          .spool = spool,
                                          .spool_row = i};
+        if (row->bytes == CHEX_SPOOL_UNREAD)
+            image = (struct chex_folder_file){.unread = row->reason};
         st = chex_folder_add(c->folder, &image, archive->path, row->name, err);
     }
     if (st == CHEX_OK && chex_spool_fault(spool))

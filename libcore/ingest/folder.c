@@ -42,6 +42,7 @@ struct chex_folder {
     struct list all; /* in the order of by_name(); the first own_count entries are files */
     size_t own_count;
     struct list archives;                /* sorted by path */
+    struct list unread;                  /* in the order of by_name(); own their reasons */
     struct chex_error closed;            /* a subfolder without read permission */
     char skipped[CHEX_ERROR_TEXT_BYTES]; /* the first folder that was not followed, and why */
     size_t skipped_count;
@@ -103,6 +104,21 @@ struct level {
     size_t below; /* where paths below the image folder begin; 0 at the image folder itself */
 };
 
+/* Lists an entry that cannot be read. Takes ownership of path and reason; NULL: out of memory. */
+static enum chex_status add_unread(struct chex_folder *f, char *path, size_t below, char *reason,
+                                   struct chex_error *err) {
+    const struct chex_folder_file file = {.path = path, .below = below, .unread = reason};
+    if (!path || !reason) {
+        free(path);
+        free(reason);
+        return chex_error_memory(err, "the list of images");
+    }
+    const enum chex_status st = append(&f->unread, &file, err);
+    if (st != CHEX_OK)
+        free(reason);
+    return st;
+}
+
 static void skip(struct chex_folder *f, const char *path, const char *why, const char *other) {
     if (f->skipped_count++ == 0)
         snprintf(f->skipped, sizeof f->skipped, "%.200s%s%.200s", path, why, other);
@@ -125,21 +141,35 @@ static bool may_enter(struct chex_folder *f, const struct level *from, const cha
 static enum chex_status walk(struct chex_folder *f, const struct level *level,
                              struct chex_error *err);
 
+/* stat() of an entry has failed with `why`. */
+static enum chex_status add_unstatable(struct chex_folder *f, char *path, size_t below, int why,
+                                       struct chex_error *err) {
+    struct stat info;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return add_unread(f, path, below,
+                          strdup(why == ENOENT  ? "a link to a file that does not exist"
+                                 : why == ELOOP ? "a link to itself"
+                                                : "a link that cannot be followed"),
+                          err);
+    return add_unread(f, path, below, strdup(strerror(why)), err);
+}
+
 /* One entry of a folder. Takes ownership of `path`. */
 static enum chex_status visit(struct chex_folder *f, const struct level *level, char *path,
                               const char *name, struct chex_error *err) {
     const size_t below = level->above ? level->below : strlen(path) - strlen(name);
     struct stat info;
     enum chex_status st = CHEX_OK;
-    if (stat(path, &info) != 0) {
-        free(path); /* a dangling link counts as no file */
-        return CHEX_OK;
-    }
+    if (stat(path, &info) != 0)
+        return add_unstatable(f, path, below, errno, err);
     if (!S_ISDIR(info.st_mode))
         return add_found(f, path, below, &info, err);
     if (may_enter(f, level, path, &info)) {
         const struct level next = {level, path, info.st_dev, info.st_ino, level->depth + 1, below};
         st = walk(f, &next, err);
+    } else {
+        return add_unread(f, path, below, strdup("a folder that contains itself, or is too deep"),
+                          err);
     }
     free(path);
     return st;
@@ -154,7 +184,9 @@ static enum chex_status walk(struct chex_folder *f, const struct level *level,
         bool closed = errno == EACCES && level->above;
         st = chex_error_errno(closed ? &f->closed : err, CHEX_E_DATA, errno,
                               "cannot read image folder %s", level->path);
-        return closed ? CHEX_OK : st;
+        return closed ? add_unread(f, strdup(level->path), level->below,
+                                   strdup("a folder without permission to read"), err)
+                      : st;
     }
     /* A readdir() error (disk fault, stale NFS handle) must fail: the files after it would
      * otherwise count as missing. */
@@ -219,8 +251,10 @@ enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_o
 }
 
 static void free_list(struct list *list) {
-    for (size_t i = 0; i < list->count; i++)
+    for (size_t i = 0; i < list->count; i++) {
         free((char *)list->files[i].path);
+        free((char *)list->files[i].unread);
+    }
     free(list->files);
 }
 
@@ -236,6 +270,7 @@ void chex_folder_close(struct chex_folder *f) {
         return;
     free_list(&f->all);
     free_list(&f->archives);
+    free_list(&f->unread);
     for (size_t i = 0; i < f->container_count; i++)
         free_container(f->containers[i]);
     for (size_t i = 0; i < f->spool_count; i++)
@@ -269,6 +304,11 @@ const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,
                                                     size_t *count_out) {
     *count_out = f->archives.count;
     return f->archives.files;
+}
+
+const struct chex_folder_file *chex_folder_unread(const struct chex_folder *f, size_t *count_out) {
+    *count_out = f->unread.count;
+    return f->unread.files;
 }
 
 enum chex_status chex_folder_add_container(struct chex_folder *f, const char *path,
@@ -312,12 +352,16 @@ enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder
     if (!(copy.path = chex_fs_join(container_path, name)))
         return chex_error_memory(err, "the list of images");
     copy.below = strlen(copy.path) - strlen(name);
+    if (file->unread)
+        return add_unread(f, (char *)copy.path, copy.below, strdup(file->unread), err);
     return append(&f->all, &copy, err);
 }
 
 void chex_folder_sort(struct chex_folder *f) {
     if (f->all.count)
         qsort(f->all.files, f->all.count, sizeof *f->all.files, by_name);
+    if (f->unread.count)
+        qsort(f->unread.files, f->unread.count, sizeof *f->unread.files, by_name);
     for (f->own_count = 0; f->own_count < f->all.count; f->own_count++)
         if (is_contained(&f->all.files[f->own_count]))
             break;
@@ -452,6 +496,12 @@ const struct chex_folder_file *chex_folder_find(const struct chex_folder *f, con
 const struct chex_folder_file *chex_folder_find_whole(const struct chex_folder *f, const char *path,
                                                       const struct chex_folder_file **rival_out) {
     return find(f, path, true, rival_out);
+}
+
+const struct chex_folder_file *chex_folder_find_unread(const struct chex_folder *f,
+                                                       const char *path) {
+    const struct range fit = fitting(f->unread.files, f->unread.count, path, false);
+    return fit.first < fit.stop ? fit.first : NULL;
 }
 
 static enum chex_status open_container(const struct chex_container *h, int *fd_out,

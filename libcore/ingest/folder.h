@@ -28,7 +28,8 @@ struct chex_folder_file {
     const struct chex_container *container;
     uint64_t offset; /* in the container */
     const struct chex_spool *spool;
-    size_t spool_row; /* row of the resized image in the spool */
+    size_t spool_row;   /* row of the resized image in the spool */
+    const char *unread; /* why an entry of chex_folder_unread() cannot be read; else NULL */
 };
 
 /* Lists the files below `dir`, or of `dir` if it is one archive.
@@ -68,6 +69,15 @@ const char *chex_folder_sample(const struct chex_folder *folder);
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *folder,
                                                     size_t *count_out);
 
+/* What is neither a file that can be read nor a hidden name: dangling links, folders that were left
+ * out, members added with chex_folder_add() that have a reason. In no particular order. */
+const struct chex_folder_file *chex_folder_unread(const struct chex_folder *folder,
+                                                  size_t *count_out);
+
+/* The entry of chex_folder_unread() that a label file may mean by `path`, or NULL. */
+const struct chex_folder_file *chex_folder_find_unread(const struct chex_folder *folder,
+                                                       const char *path);
+
 /* Adds a file that contains images. The folder owns *container_out. */
 enum chex_status chex_folder_add_container(struct chex_folder *folder, const char *path,
                                            const struct chex_container **container_out,
@@ -77,8 +87,8 @@ enum chex_status chex_folder_add_container(struct chex_folder *folder, const cha
 enum chex_status chex_folder_add_spool(struct chex_folder *folder, struct chex_spool *spool,
                                        struct chex_error *err);
 
-/* Adds an image: a copy of *file with the path CONTAINER_PATH/NAME. Call chex_folder_sort() after
- * the last one and before any search. */
+/* Adds an image: a copy of *file, and of its `unread`, with the path CONTAINER_PATH/NAME. Call
+ * chex_folder_sort() after the last one and before any search. */
 enum chex_status chex_folder_add(struct chex_folder *folder, const struct chex_folder_file *file,
                                  const char *container_path, const char *name,
                                  struct chex_error *err);

@@ -85,6 +85,13 @@ static enum chex_status add_fault(struct chex_image_list *l, const struct chex_f
     return add(l, &image, err);
 }
 
+/* Adds something that cannot be read. `image` has id, file and archive. */
+static enum chex_status add_unread(struct chex_image_list *l, struct chex_listed_image image,
+                                   const char *reason, struct chex_error *err) {
+    image.fault = own(l, chex_fs_format("%s: %s", image.file.path, reason));
+    return image.fault ? add(l, &image, err) : no_memory(err);
+}
+
 /* Adds the members of a plain .tar. */
 static enum chex_status add_tar(struct making *m, struct chex_archive *archive,
                                 const struct chex_folder_file *file, struct chex_error *err) {
@@ -106,7 +113,8 @@ static enum chex_status add_tar(struct making *m, struct chex_archive *archive,
                                                          .container = container,
                                                          .offset = member.offset},
                                                 .archive = -1};
-        CHEX_TRY(add(m->list, &image, err));
+        CHEX_TRY(member.unread ? add_unread(m->list, image, member.unread, err)
+                               : add(m->list, &image, err));
     }
 }
 
@@ -152,10 +160,8 @@ static bool is_result(const struct chex_folder_file *file, const char *results) 
     return n && strncmp(below, results, n) == 0 && below[n] == '/';
 }
 
-static enum chex_status add_files(struct chex_image_list *l, const struct chex_folder *folder,
-                                  const char *results, struct chex_error *err) {
-    size_t count = 0;
-    const struct chex_folder_file *files = chex_folder_files(folder, &count);
+static enum chex_status add_files(struct chex_image_list *l, const struct chex_folder_file *files,
+                                  size_t count, const char *results, struct chex_error *err) {
     const struct chex_folder_file **order = chex_alloc_zeroed(count, sizeof *order);
     enum chex_status st = order ? CHEX_OK : no_memory(err);
     for (size_t i = 0; st == CHEX_OK && i < count; i++)
@@ -166,7 +172,8 @@ static enum chex_status add_files(struct chex_image_list *l, const struct chex_f
         const struct chex_listed_image image = {
             .id = order[i]->path + order[i]->below, .file = *order[i], .archive = -1};
         if (!is_result(order[i], results))
-            st = add(l, &image, err);
+            st = image.file.unread ? add_unread(l, image, image.file.unread, err)
+                                   : add(l, &image, err);
     }
     free(order);
     return st;
@@ -183,8 +190,11 @@ static void warn_left_out(const struct chex_folder *folder) {
 
 static enum chex_status add_entries(struct making *m, const struct chex_folder *folder,
                                     const char *results, struct chex_error *err) {
-    size_t archives = 0;
-    CHEX_TRY(add_files(m->list, folder, results, err));
+    size_t archives = 0, count = 0;
+    const struct chex_folder_file *files = chex_folder_files(folder, &count);
+    CHEX_TRY(add_files(m->list, files, count, results, err));
+    files = chex_folder_unread(folder, &count);
+    CHEX_TRY(add_files(m->list, files, count, results, err));
     const struct chex_folder_file *archive = chex_folder_archives(folder, &archives);
     for (size_t i = 0; i < archives; i++)
         if (!is_result(&archive[i], results))
@@ -239,7 +249,8 @@ static enum chex_status add_name(struct making *m, const char *name, struct chex
 
 /* ---- members of compressed archives ---- */
 
-/* Packs one archive: members as their size and their name, then UINT64_MAX and the fault or "". */
+/* Packs one archive: members as their size, their name and why they cannot be read or ""; then
+ * UINT64_MAX, the fault or "", and "". */
 static enum chex_status pack_archive(FILE *to, const char *path, struct chex_error *err) {
     static const uint64_t end = UINT64_MAX;
     struct chex_archive *archive = NULL;
@@ -250,6 +261,8 @@ static enum chex_status pack_archive(FILE *to, const char *path, struct chex_err
         if (st == CHEX_OK && more) {
             fwrite(&member.bytes, sizeof member.bytes, 1, to);
             fwrite(member.name, strlen(member.name) + 1, 1, to);
+            fputs(member.unread ? member.unread : "", to);
+            putc('\0', to);
         }
     }
     chex_archive_close(archive);
@@ -257,7 +270,7 @@ static enum chex_status pack_archive(FILE *to, const char *path, struct chex_err
         return st;
     fwrite(&end, sizeof end, 1, to);
     fputs(st == CHEX_OK ? "" : err->text, to);
-    putc('\0', to);
+    fwrite("\0", 2, 1, to);
     return CHEX_OK;
 }
 
@@ -305,8 +318,8 @@ static enum chex_status unpack_archive(struct chex_image_list *l, const struct n
     for (;;) {
         uint64_t size;
         memcpy(&size, *at, sizeof size);
-        const char *name = *at + sizeof size;
-        *at = name + strlen(name) + 1;
+        const char *name = *at + sizeof size, *reason = name + strlen(name) + 1;
+        *at = reason + strlen(reason) + 1;
         if (size == UINT64_MAX) {
             a->count = l->count - a->first;
             return *name ? add_fault(l, &n->file, name, err) : CHEX_OK;
@@ -318,7 +331,7 @@ static enum chex_status unpack_archive(struct chex_image_list *l, const struct n
             .id = path + strlen(path) - strlen(name),
             .file = {.path = path, .bytes = size, .modified_ns = n->file.modified_ns},
             .archive = index};
-        CHEX_TRY(add(l, &image, err));
+        CHEX_TRY(*reason ? add_unread(l, image, reason, err) : add(l, &image, err));
     }
 }
 
@@ -330,7 +343,9 @@ static void find_packed(const struct making *m, const char **at_out) {
             at_out[i] = at;
             for (uint64_t size = 0; size != UINT64_MAX;) {
                 memcpy(&size, at, sizeof size);
-                at += sizeof size + strlen(at + sizeof size) + 1;
+                at += sizeof size;
+                for (int text = 0; text < 2; text++)
+                    at += strlen(at) + 1;
             }
         }
 }
@@ -365,18 +380,20 @@ static int by_id(const void *a, const void *b) {
     return strcmp((*x)->id, (*y)->id);
 }
 
-/* Entries with the same id get their paths as ids. */
+/* Images with the same id get their paths as ids. What cannot be read has no row in the results. */
 static enum chex_status make_unique(struct chex_image_list *l, struct chex_error *err) {
     struct chex_listed_image **order = chex_alloc_zeroed(l->count, sizeof *order);
     if (!order)
         return no_memory(err);
+    size_t count = 0;
     for (size_t i = 0; i < l->count; i++)
-        order[i] = &l->images[i];
+        if (!l->images[i].fault)
+            order[count++] = &l->images[i];
     enum chex_status st = CHEX_OK;
     for (int pass = 0; pass < 2 && st == CHEX_OK; pass++) {
-        qsort(order, l->count, sizeof *order, by_id);
-        for (size_t i = 0, stop; i < l->count; i = stop) {
-            for (stop = i + 1; stop < l->count && strcmp(order[stop]->id, order[i]->id) == 0;)
+        qsort(order, count, sizeof *order, by_id);
+        for (size_t i = 0, stop; i < count; i = stop) {
+            for (stop = i + 1; stop < count && strcmp(order[stop]->id, order[i]->id) == 0;)
                 stop++;
             if (stop - i > 1 && pass == 1 && st == CHEX_OK)
                 st = chex_error_set(err, CHEX_E_DATA,

@@ -5,9 +5,10 @@
  *
  * - The order is that of the names. A folder gives its files by path, then its archives by path. An
  *   archive gives its members in its own order.
- * - Every file of a folder and every regular member of an archive is listed. Its content decides
- *   later if it is an image. Names that begin with a dot are skipped, and so is the folder of the
- *   results, which may hold heat maps of an earlier run.
+ * - Every file of a folder and every member of an archive is listed. Its content decides later if
+ * it is an image. What cannot be read as a file (dangling links of a folder, links of an archive,
+ * ...) is listed with a fault, after the files. Names that begin with a dot are skipped, and so is
+ * the folder of the results, which may hold heat maps of an earlier run.
  * - The id of an image is its path below the folder or in the archive, or the name of the file. If
  *   two images would have the same id, both have their whole paths instead.
  * - Members of a plain .tar are read at their offsets. A compressed archive can only be read from
@@ -28,7 +29,7 @@ struct chex_listed_image {
     struct chex_folder_file
         file;          /* not for members of compressed archives, except path and bytes */
     int archive;       /* index into the archives; -1: file can be read by itself */
-    const char *fault; /* known to be unusable: an archive that is damaged here; or NULL */
+    const char *fault; /* known to be unusable: a damaged archive, a link, ...; or NULL */
 };
 
 /* A compressed archive. Its members are images [first, first + count). */

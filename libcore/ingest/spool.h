@@ -16,6 +16,9 @@
 
 #include "base/error.h"
 
+/* `bytes` of a row whose member cannot be read; its `reason` says why. */
+#define CHEX_SPOOL_UNREAD UINT64_MAX
+
 struct chex_spool_row {
     const char *name;   /* of the archive's member */
     const char *reason; /* why the image is bad; NULL if the row has pixels */

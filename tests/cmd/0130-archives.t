@@ -135,6 +135,15 @@ expect_status 0 "${run[@]}" --images odd.tgz --output o
 diff -r whole o
 ok $? "links, pipes and hidden names are passed over"
 rm -rf o
+sed 's/^00000005_000.png/link.png/' ph/labels.csv >linked.csv
+rm odd/images/link.png && ln -s gone.png odd/images/link.png
+tar -C odd -czf odd.tgz ./images && tar -C odd -cf odd.tar ./images
+for source in odd odd.tar odd.tgz; do
+    why='a link to gone.png, expected a file: unpack the archive'
+    [ $source != odd ] || why='a link to a file that does not exist'
+    expect_status 3 "${run[@]}" --images $source --labels linked.csv --output o
+    like "$(err)" "image link.png is not under $source: it is $why" "$source: a link that is missed is named as such"
+done
 
 # kill -9 while spools are made; --resume redoes only the archive in work.
 partial=o/.chex-shard-partial

@@ -65,8 +65,32 @@ if chex-shard --version | grep -q libarchive; then
     expect_status 0 chex-eval predict --images images.tar images.tar.gz "${net[@]}" --output both
     is "$(sed 1d both/predictions.csv | cut -d, -f1 | cut -d/ -f1 | sort | uniq -c | tr -s ' \n' ' ')" \
         " $count images.tar $count images.tar.gz " "equal ids become whole paths"
+    # What is no file is listed, in a folder, in a plain and in a compressed archive.
+    mkdir -p links/sub
+    cp "$first" links/one.png && ln links/one.png links/two.png
+    ln -s gone.png links/dangling.png
+    ln -s ../../links links/sub/loop
+    mkfifo links/pipe.png
+    tar -C links -cPf links.tar one.png two.png dangling.png pipe.png ../images/"${second##*/}"
+    gzip -k links.tar
+    for source in links.tar links.tar.gz; do
+        expect_status 0 chex-eval predict --images $source "${net[@]}" --output of-$source
+        is "$(sed 1d of-$source/predictions.csv | cut -d, -f1)" one.png "$source: the file is predicted"
+        is "$(tr -d '"' <of-$source/rejected.csv | sed "s|$source/||")" "image_id,reason
+two.png,two.png: a link to one.png, expected a file: unpack the archive
+dangling.png,dangling.png: a link to gone.png, expected a file: unpack the archive
+pipe.png,pipe.png: not a regular file
+../images/${second##*/},../images/${second##*/}: a path with '..', expected one within the archive" \
+            "$source: each member that is not read is listed with its reason"
+    done
+    rm links/pipe.png
+    expect_status 0 chex-eval predict --images links "${net[@]}" --output of-links
+    is "$(sed 1d of-links/predictions.csv | cut -d, -f1 | tr '\n' ' ')" "one.png two.png " "hard links in a folder are files"
+    is "$(tr -d '"' <of-links/rejected.csv)" "image_id,reason
+dangling.png,links/dangling.png: a link to a file that does not exist
+sub/loop,links/sub/loop: a folder that contains itself, or is too deep" "links of a folder that lead to no file are listed"
 else
-    skip "this chexnet was built without libarchive" 6
+    skip "this chexnet was built without libarchive" 15
 fi
 
 # Flags and files that cannot be used.

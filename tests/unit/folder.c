@@ -88,9 +88,18 @@ int main(void) {
     put("zz/d.png");
     link_to("images_001/b.png", "zz/b.png");
     link_to("x/c.png", "zz/c.png");
+    link_to("nowhere.png", "zz/gone.png");
+    link_to("", "zz/loop");
     OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_OK, err, "");
     OK(chex_folder_count(f) == sizeof names / sizeof names[0] + 3,
        "all files, whatever their depth, and links");
+    size_t unread = 0;
+    chex_folder_unread(f, &unread);
+    const struct chex_folder_file *dangling = chex_folder_find_unread(f, "zz/gone");
+    OK(unread == 2 && dangling && !strcmp(dangling->path + dangling->below, "zz/gone.png") &&
+           !strcmp(dangling->unread, "a link to a file that does not exist") &&
+           !chex_folder_find_unread(f, "b.png"),
+       "dangling links and links to a folder above are listed with a reason");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         finds(f, names[i], names[i], false);
     finds(f, "b.png", "images_001/b.png", false);
