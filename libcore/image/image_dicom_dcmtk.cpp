@@ -13,11 +13,13 @@
 #include <dcmtk/dcmdata/dcdict.h>
 #include <dcmtk/dcmdata/dcfilefo.h>
 #include <dcmtk/dcmdata/dcistrmb.h>
+#include <dcmtk/dcmdata/dcitem.h>
 #include <dcmtk/dcmdata/dcmetinf.h>
 #include <dcmtk/dcmdata/dcpixel.h>
 #include <dcmtk/dcmdata/dcpixseq.h>
 #include <dcmtk/dcmdata/dcpxitem.h>
 #include <dcmtk/dcmdata/dcrledrg.h>
+#include <dcmtk/dcmdata/dcsequen.h>
 #include <dcmtk/dcmdata/dcxfer.h>
 #include <dcmtk/dcmjpeg/djdecode.h>
 #include <dcmtk/dcmjpls/djdecode.h>
@@ -38,7 +40,7 @@ namespace {
 
 enum { MAX_STORED_BITS = 16 };
 
-enum voi_function { LINEAR, LINEAR_EXACT, SIGMOID, MIN_MAX };
+enum voi_function { LINEAR, LINEAR_EXACT, SIGMOID, LOOKUP, MIN_MAX };
 
 struct frame {
     int width, height;
@@ -46,8 +48,11 @@ struct frame {
     bool is_signed, inverted;
     double slope, intercept;
     voi_function function;
-    double center, width_voi; // MIN_MAX: smallest and largest value of the frame
-    const Uint8 *bytes;       // one of the two
+    double center, width_voi;  // MIN_MAX: smallest and largest value of the frame
+    std::vector<uint16_t> lut; // LOOKUP: the entries, of 0 to lut_most
+    int lut_first;             // value of the first entry
+    unsigned lut_most;
+    const Uint8 *bytes; // one of the two
     const Uint16 *words;
 };
 
@@ -131,6 +136,65 @@ enum chex_status get_layout(const file &f, frame *p) {
     return CHEX_OK;
 }
 
+/* The smallest value that the rescaling can give. */
+double least_value(const frame &p) {
+    const double low = p.is_signed ? -std::ldexp(1, (int)p.stored - 1) : 0;
+    const double high = std::ldexp(1, (int)(p.is_signed ? p.stored - 1 : p.stored)) - 1;
+    return std::min(low * p.slope, high * p.slope) + p.intercept;
+}
+
+/* Reads the entries of a VOI LUT. Entries of 8 bits may fill 16 bits each, or lie two in a word,
+ * the first in the lower byte. */
+enum chex_status get_lut_entries(const file &f, DcmItem *item, size_t count, unsigned bits,
+                                 std::vector<uint16_t> *out) {
+    DcmElement *element = NULL;
+    Uint16 *words = NULL;
+    OFCondition c = item->findAndGetElement(DCM_LUTData, element);
+    if (c.good())
+        c = element->getUint16Array(words);
+    if (c.bad() || !words)
+        return failed(f, "LUTData of the VOI LUT", c);
+    const size_t length = element->getLength();
+    const bool packed = bits == 8 && length == count + count % 2;
+    if (!packed && length != 2 * count)
+        return chex_error_set(
+            f.err, CHEX_E_DATA,
+            "%s: LUTData of the VOI LUT has %zu bytes, expected %zu entries of %u "
+            "bits",
+            f.name, length, count, bits);
+    out->resize(count);
+    for (size_t i = 0; i < count; i++)
+        (*out)[i] = packed ? (uint16_t)(words[i / 2] >> i % 2 * 8 & 255) : words[i];
+    return CHEX_OK;
+}
+
+/* Reads the first item of the VOI LUT Sequence, by DICOM PS3.3 C.11.2.1.1. *found_out: there is
+ * one. The first value is signed if the file says so, or if values can be negative. */
+enum chex_status get_lut(const file &f, frame *p, bool *found_out) {
+    DcmItem *item = NULL;
+    DcmElement *element = NULL;
+    Uint16 v[3] = {0, 0, 0};
+    *found_out = f.dataset->findAndGetSequenceItem(DCM_VOILUTSequence, item, 0).good() && item;
+    if (!*found_out)
+        return CHEX_OK;
+    OFCondition c = item->findAndGetElement(DCM_LUTDescriptor, element);
+    const bool is_signed = c.good() && element->getVR() == EVR_SS;
+    for (unsigned i = 0; c.good() && i < 3; i++) {
+        Sint16 s = 0;
+        c = is_signed ? element->getSint16(s, i) : element->getUint16(v[i], i);
+        v[i] = is_signed ? (Uint16)s : v[i];
+    }
+    if (c.bad())
+        return failed(f, "LUTDescriptor of the VOI LUT", c);
+    if (v[2] < 8 || v[2] > 16)
+        return chex_error_set(f.err, CHEX_E_DATA, "%s: the VOI LUT has %u bits, expected 8 to 16",
+                              f.name, v[2]);
+    p->function = LOOKUP;
+    p->lut_first = is_signed || least_value(*p) < 0 ? (int)(Sint16)v[1] : (int)v[1];
+    p->lut_most = (1u << v[2]) - 1;
+    return get_lut_entries(f, item, v[0] ? v[0] : 65536, v[2], &p->lut);
+}
+
 enum chex_status get_meaning(const file &f, frame *p) {
     OFString function;
     if (f.dataset->tagExists(DCM_ModalityLUTSequence))
@@ -142,6 +206,10 @@ enum chex_status get_meaning(const file &f, frame *p) {
     CHEX_TRY(get_decimal(f, DCM_RescaleIntercept, "RescaleIntercept", &p->intercept));
     if (p->slope == 0)
         return chex_error_set(f.err, CHEX_E_DATA, "%s: RescaleSlope is 0", f.name);
+    bool found = false;
+    CHEX_TRY(get_lut(f, p, &found));
+    if (found)
+        return CHEX_OK;
     p->function = MIN_MAX;
     if (!f.dataset->tagExistsWithValue(DCM_WindowCenter) ||
         !f.dataset->tagExistsWithValue(DCM_WindowWidth))
@@ -225,8 +293,8 @@ enum chex_status get_jpeg2000(const file &f, frame *p, std::vector<uint16_t> *sa
     const struct chex_j2k_frame expected = {p->width, p->height, p->stored, p->is_signed};
     CHEX_TRY(get_codestream(f, &stream));
     samples->resize((size_t)p->width * (size_t)p->height);
-    CHEX_TRY(chex_j2k_decode(stream.data(), stream.size(), f.name, &expected, samples->data(),
-                             f.err));
+    CHEX_TRY(
+        chex_j2k_decode(stream.data(), stream.size(), f.name, &expected, samples->data(), f.err));
     p->shift = 0;
     p->words = samples->data();
     return CHEX_OK;
@@ -297,7 +365,15 @@ void find_range(frame *p) {
     p->width_voi = greatest;
 }
 
-/* 0..1, by DICOM PS3.3 C.11.2.1.2 and C.11.2.1.3. */
+/* The entry of the VOI LUT, as 0..1. Values beyond its ends get the entry at the end. Fractions of
+ * rescaled values are cut off. */
+double look_up(const frame &p, double v) {
+    const double last = (double)(p.lut.size() - 1);
+    const double at = std::min(std::max(std::floor(v) - p.lut_first, 0.0), last);
+    return std::min((double)p.lut[(size_t)at] / p.lut_most, 1.0);
+}
+
+/* 0..1, by DICOM PS3.3 C.11.2.1.1 to C.11.2.1.3. */
 double window(const frame &p, double v) {
     double c = p.center, w = p.width_voi, y = 0;
     switch (p.function) {
@@ -308,6 +384,7 @@ double window(const frame &p, double v) {
         break;
     case LINEAR_EXACT: y = (v - c) / w + 0.5; break;
     case SIGMOID: y = 1 / (1 + std::exp(-4 * (v - c) / w)); break;
+    case LOOKUP: return look_up(p, v);
     case MIN_MAX: y = w > c ? (v - c) / (w - c) : 0; break;
     }
     return std::min(std::max(y, 0.0), 1.0);

@@ -17,7 +17,7 @@ from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.filewriter import dcmwrite
-from pydicom.pixels import apply_modality_lut, apply_windowing
+from pydicom.pixels import apply_modality_lut, apply_voi, apply_windowing
 from pydicom.uid import (DeflatedExplicitVRLittleEndian, ExplicitVRBigEndian,
                          ExplicitVRLittleEndian, ImplicitVRLittleEndian, JPEG2000Lossless,
                          JPEGBaseline8Bit, RLELossless)
@@ -58,12 +58,45 @@ def make(bits=12, allocated=16, signed=False, frames=1, photometric="MONOCHROME2
     return ds, values[0]
 
 
+def voi_lut(first, bits, entries, signed=False, packed=False):
+    item = Dataset()
+    item.LUTDescriptor = [len(entries) % 65536, first, bits]
+    item["LUTDescriptor"].VR = "SS" if signed else "US"
+    data = np.asarray(entries).astype("u1" if packed else "<u2").tobytes()
+    item.LUTData = data + b"\0" * (len(data) % 2)
+    item["LUTData"].VR = "OW"
+    return item
+
+
+def curve(count, bits):
+    """An S-shaped curve with steps, which no window can give."""
+    x = np.linspace(-3, 3, count)
+    return np.floor((np.tanh(x) * 0.5 + 0.5) * (2**bits - 1) / 3) * 3
+
+
+def look_up(ds, values):
+    """PS3.3 C.11.2.1.1: the first item; not by pydicom, which does not read packed entries."""
+    item = ds.VOILUTSequence[0]
+    count, first, bits = item.LUTDescriptor
+    count = count or 65536
+    packed = len(item.LUTData) < 2 * count
+    entries = np.frombuffer(item.LUTData, "u1" if packed else "<u2")[:count]
+    at = np.clip(np.floor(values) - first, 0, count - 1).astype(int)
+    out = entries[at] / (2**bits - 1)
+    if not packed:  # and pydicom agrees
+        theirs = apply_voi(np.floor(values).astype(np.int64), ds, index=0) / (2**bits - 1)
+        assert np.array_equal(out, theirs)
+    return out
+
+
 def grey(ds, frame):
     """0..255; `frame` as stored values."""
     dtype = {(False, 8): "u1", (True, 8): "i1", (False, 16): "u2", (True, 16): "i2"}[
         bool(ds.PixelRepresentation), ds.BitsAllocated]
     values = apply_modality_lut(frame.astype(dtype), ds).astype(np.float64)
-    if "WindowCenter" in ds:
+    if "VOILUTSequence" in ds:
+        out = look_up(ds, values)
+    elif "WindowCenter" in ds:
         ramp = np.array([-1e9, 1e9])  # what pydicom's window makes of far left and far right
         low, high = apply_windowing(ramp, ds)
         out = (apply_windowing(values, ds) - low) / (high - low)
@@ -108,6 +141,16 @@ def main(folder):
         "frames": dict(frames=3),
         "implicit": dict(syntax=ImplicitVRLittleEndian, WindowCenter=2000, WindowWidth=1500),
         "big-endian": dict(syntax=ExplicitVRBigEndian),
+        # More values than entries; the second item and the window are not used.
+        "voi-lut": dict(VOILUTSequence=[voi_lut(500, 12, curve(3000, 12)), voi_lut(0, 8, [0, 1])],
+                        WindowCenter=2000, WindowWidth=1500),
+        "voi-lut-rescaled": dict(photometric="MONOCHROME1", RescaleSlope="0.5",
+                                 RescaleIntercept="-700", VOILUTSequence=[
+                                     voi_lut(-600, 16, curve(1500, 16), signed=True)]),
+        "voi-lut-packed": dict(bits=16, VOILUTSequence=[voi_lut(40000, 8, curve(4001, 8),
+                                                                packed=True)]),
+        "voi-lut-65536": dict(bits=16, signed=True, syntax=ImplicitVRLittleEndian, VOILUTSequence=[
+            voi_lut(-32768, 8, curve(65536, 8), signed=True, packed=True)]),
     }
     with open(os.path.join(folder, "expected.txt"), "w") as out:
         def record(name, ds, frame):
@@ -140,9 +183,13 @@ def main(folder):
         "huge": dict(Rows=65535, Columns=65000),
         "many-frames": dict(NumberOfFrames=2000000000),
         "short": dict(Rows=HEIGHT + 1),
+        "no-voi-bits": dict(VOILUTSequence=[voi_lut(0, 17, [0, 1])]),
+        "no-voi-entries": dict(VOILUTSequence=[voi_lut(0, 8, [0, 1, 2, 3])]),
     }
     for name, options in refused.items():
         ds, _ = make(**{k: v for k, v in options.items()})
+        if name == "no-voi-entries":
+            ds.VOILUTSequence[0].LUTDescriptor = [5, 0, 8]
         save(folder, name, ds)
     ds, _ = make(syntax=JPEG2000Lossless)
     ds.PixelData = encapsulate([b"\xff\x4f\xff\x51" + bytes(40)])

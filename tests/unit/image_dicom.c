@@ -65,7 +65,7 @@ static void check_recorded(void) {
            "%s equals pydicom's grey %s", name, err.text);
         files++;
     }
-    OK(files == 21, "%d recorded files", files);
+    OK(files == 25, "%d recorded files", files);
     free(text);
 }
 
@@ -114,10 +114,13 @@ int main(void) {
             check_one("jpeg-2000", "PixelData is no JPEG 2000 codestream");
         check_one("modality-lut", "has a modality LUT");
         check_one("no-pixels", "PixelData");
+        check_one("no-voi-bits", "the VOI LUT has 17 bits, expected 8 to 16");
+        check_one("no-voi-entries", "LUTData of the VOI LUT has 8 bytes, expected 5 entries of 8");
         check_truncated("mono2-12-window");
         check_truncated("implicit");
         check_truncated("jpeg-lossless");
         check_truncated("jpeg-baseline");
+        check_truncated("voi-lut-packed");
         check_truncated("rle");
         check_truncated("jpeg-ls");
     } else {
