@@ -86,9 +86,10 @@ static const struct chex_opt options[] = {
            .help = "divide the loss by all labels, or, for each finding, by those that the "
                    "training rows state"),
     OPTION("opt", CHOICE, AT(opt), .def = "adam", .metavar = "NAME", .choices = chex_optim_names,
-           .of_run = true, .help = "optimiser"),
+           .of_run = true, .elsewhere = "optimizer", .help = "optimiser"),
     OPTION("lr", FLOAT, AT(lr), .def = "1e-4", .metavar = "RATE", .min = 0, .max = 1e3,
-           .of_run = true, .help = "learning rate; never scaled by the number of ranks"),
+           .of_run = true, .elsewhere = "learning-rate",
+           .help = "learning rate; never scaled by the number of ranks"),
     OPTION("weight-decay", FLOAT, AT(weight_decay), .def = "0", .metavar = "X", .min = 0,
            .max = 1e3, .of_run = true,
            .help = "L2 penalty (adam, sgd, lars) or decoupled decay (adamw) of the weights of "
@@ -116,7 +117,8 @@ static const struct chex_opt options[] = {
            .help = "keep an exponential moving average of the parameters; validation, best.h5 and "
                    "chex-eval use it (0: none)"),
     OPTION("sched", CHOICE, AT(sched), .def = "plateau", .metavar = "NAME",
-           .choices = chex_sched_names, .of_run = true, .help = "schedule of the learning rate"),
+           .choices = chex_sched_names, .of_run = true, .elsewhere = "scheduler",
+           .help = "schedule of the learning rate"),
     OPTION("warmup-epochs", FLOAT, AT(warmup_epochs), .def = "0", .metavar = "X", .min = 0,
            .max = 1e6, .of_run = true, .help = "epochs of linear warm-up to --lr"),
     OPTION("min-lr", FLOAT, AT(min_lr), .def = "0", .metavar = "RATE", .min = 0, .max = 1e3,

@@ -69,9 +69,13 @@ static const char *meant_option(const struct chex_opt_program *p, const char *na
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), name);
     struct chex_text_nearest nearest = {.word = word};
-    for (size_t i = 0; i < p->count; i++)
-        if (p->opts[i].type != CHEX_OPT_GROUP)
-            chex_text_offer(&nearest, p->opts[i].name);
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->opts[i].type == CHEX_OPT_GROUP)
+            continue;
+        chex_text_offer(&nearest, p->opts[i].name);
+        if (p->opts[i].elsewhere && chex_text_offer(&nearest, p->opts[i].elsewhere))
+            nearest.best = p->opts[i].name;
+    }
     return meant_word(&nearest, dashes, buf, size);
 }
 

@@ -53,6 +53,7 @@ struct chex_opt {
                         (chex_opt_word) */
     bool of_run;     /* belongs to the run: a resumed run keeps the value unless it is given again
                         (chex_opt_take) */
+    const char *elsewhere; /* its name in other programs, only for suggestions; or NULL */
 };
 
 /* In order of rising precedence. CHEX_FROM_RUN: chex_opt_take. */

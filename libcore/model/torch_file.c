@@ -414,19 +414,24 @@ static bool ends_with(const struct chex_zip_member *m, const char *suffix) {
     return m->name_bytes >= n && memcmp(m->name + m->name_bytes - n, suffix, n) == 0;
 }
 
-/* The only member "NAME" + suffix without a further folder in NAME, or NULL. */
-static struct chex_zip_member *find_member(const struct reader *r, const char *suffix) {
+/* A member "NAME" + suffix without a further folder in NAME, or NULL. *count_out (NULL allowed):
+ * how many there are. */
+static struct chex_zip_member *find_member(const struct reader *r, const char *suffix,
+                                           size_t *count_out) {
     struct chex_zip_member *found = NULL;
+    size_t count = 0;
     for (size_t i = 0; i < r->zip.count; i++) {
         struct chex_zip_member *m = &r->zip.members[i];
         if (ends_with(m, suffix) && !memchr(m->name, '/', m->name_bytes - strlen(suffix)))
-            found = m;
+            found = m, count++;
     }
+    if (count_out)
+        *count_out = count;
     return found;
 }
 
 static enum chex_status check_byte_order(const struct reader *r) {
-    struct chex_zip_member *m = find_member(r, "/byteorder");
+    struct chex_zip_member *m = find_member(r, "/byteorder", NULL);
     const char *order;
     if (!m) /* PyTorch before 2.1 */
         return CHEX_OK;
@@ -439,10 +444,13 @@ static enum chex_status check_byte_order(const struct reader *r) {
 static enum chex_status read_zip(struct reader *r) {
     const char *pickle;
     CHEX_TRY(chex_zip_open(r->data, r->bytes, r->path, &r->zip, r->err));
-    struct chex_zip_member *m = find_member(r, "/data.pkl");
+    size_t pickles;
+    struct chex_zip_member *m = find_member(r, "/data.pkl", &pickles);
     if (!m)
         return damaged(r, "a zip archive without data.pkl: not a file of torch.save");
-    if (find_member(r, "/constants.pkl"))
+    if (pickles > 1)
+        return damaged(r, "two members data.pkl, expected one");
+    if (find_member(r, "/constants.pkl", NULL))
         return damaged(r, "a TorchScript archive, expected a state dictionary: "
                           "torch.save(torch.jit.load(FILE).state_dict(), NEW)");
     r->prefix = m->name;

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <zlib.h>
 
 #include "base/alloc.h"
@@ -125,8 +126,24 @@ static enum chex_status read_entry(const struct chex_zip *z, const char **at, co
 static int by_name(const void *a, const void *b) {
     const struct chex_zip_member *x = a, *y = b;
     const size_t n = x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes;
-    const int order = memcmp(x->name, y->name, n);
+    const int order = strncasecmp(x->name, y->name, n);
     return order ? order : x->name_bytes < y->name_bytes ? -1 : x->name_bytes > y->name_bytes;
+}
+
+static enum chex_status bad_member(const struct chex_zip *z, const struct chex_zip_member *m,
+                                   const char *what, struct chex_error *err) {
+    char name[64];
+    size_t n = m->name_bytes < sizeof name ? m->name_bytes : sizeof name - 1;
+    memcpy(name, m->name, n);
+    name[n] = '\0';
+    return chex_error_set(err, CHEX_E_DATA, "%s: member '%s': %s", z->subject, name, what);
+}
+
+static enum chex_status refuse_doubles(const struct chex_zip *z, struct chex_error *err) {
+    for (size_t i = 1; i < z->count; i++)
+        if (by_name(&z->members[i - 1], &z->members[i]) == 0)
+            return bad_member(z, &z->members[i], "is there twice, expected each name once", err);
+    return CHEX_OK;
 }
 
 enum chex_status chex_zip_open(const char *data, size_t bytes, const char *subject,
@@ -141,11 +158,14 @@ enum chex_status chex_zip_open(const char *data, size_t bytes, const char *subje
     enum chex_status st = CHEX_OK;
     for (; st == CHEX_OK && z.count < d.count; z.count++)
         st = read_entry(&z, &at, end, &z.members[z.count], err);
+    if (st == CHEX_OK) {
+        qsort(z.members, z.count, sizeof *z.members, by_name);
+        st = refuse_doubles(&z, err);
+    }
     if (st != CHEX_OK) {
         free(z.members);
         return st;
     }
-    qsort(z.members, z.count, sizeof *z.members, by_name);
     *zip_out = z;
     return CHEX_OK;
 }
@@ -159,15 +179,6 @@ struct chex_zip_member *chex_zip_find(const struct chex_zip *zip, const char *na
                                       size_t name_bytes) {
     const struct chex_zip_member key = {.name = name, .name_bytes = name_bytes};
     return bsearch(&key, zip->members, zip->count, sizeof key, by_name);
-}
-
-static enum chex_status bad_member(const struct chex_zip *z, const struct chex_zip_member *m,
-                                   const char *what, struct chex_error *err) {
-    char name[64];
-    size_t n = m->name_bytes < sizeof name ? m->name_bytes : sizeof name - 1;
-    memcpy(name, m->name, n);
-    name[n] = '\0';
-    return chex_error_set(err, CHEX_E_DATA, "%s: member '%s': %s", z->subject, name, what);
 }
 
 static uint32_t checksum(const char *data, uint64_t bytes) {

@@ -27,12 +27,13 @@ struct chex_zip_member {
 struct chex_zip {
     const char *subject, *data;
     size_t bytes;
-    struct chex_zip_member *members; /* sorted by name */
+    struct chex_zip_member *members; /* sorted by name, without case, as PyTorch finds them */
     size_t count;
 };
 
 /* Reads the central directory. `data` and `subject` (for errors) must live as long as the archive.
- * CHEX_E_DATA: not a whole zip archive, or of several parts. The caller calls _close. */
+ * CHEX_E_DATA: not a whole zip archive, or of several parts, or two members of one name, of which
+ * other programs may read the other one. The caller calls _close. */
 enum chex_status chex_zip_open(const char *data, size_t bytes, const char *subject,
                                struct chex_zip *zip_out, struct chex_error *err);
 void chex_zip_close(struct chex_zip *zip);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "label/classes.h"
@@ -109,6 +110,12 @@ static enum chex_status read_file(const char *path, const struct chex_loss_rows 
     struct chex_csv csv;
     char *text = NULL;
     size_t size;
+    if (!chex_fs_exists(path))
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "--pos-weight '%s': there is no such file (expected none, balanced, or "
+            "a CSV file with the columns class and pos_weight)",
+            path);
     CHEX_TRY(chex_table_read(path, FILE_LIMIT_BYTES, &text, &size, err));
     chex_csv_init(&csv, path, text, size);
     chex_csv_log_separator(&csv);

@@ -106,7 +106,7 @@ refused "line 3.*'mass', expected each finding once" "a finding that is given tw
 refused "'-1', expected a number from 0 to 1000000" "a negative weight is refused" class,pos_weight Mass,-1
 refused 'the columns class and pos_weight' "a file without the columns is refused" Mass,1
 expect_status 3 chex-train "${new[@]}" --output bad --pos-weight nowhere.csv
-error_line 'nowhere.csv' "a missing file is named"
+error_line "--pos-weight 'nowhere.csv': there is no such file \(expected none, balanced, or a CSV file" "a value that is no file is refused with what is expected"
 [ ! -e bad ]
 ok $? "a refused run writes nothing"
 done_testing

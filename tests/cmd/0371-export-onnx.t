@@ -99,7 +99,7 @@ expect_status 0 chex-eval export --checkpoint plain.safetensors --output plain.o
 cmp -s densenet121.onnx plain.onnx
 ok $? "a safetensors file gives the ONNX model of its checkpoint"
 expect_status 3 chex-eval export --checkpoint densenet121.onnx --output none.onnx
-error_line 'densenet121.onnx: not a safetensors file' "ONNX is not read"
+error_line 'densenet121.onnx: not a safetensors file: it is an ONNX model; expected' "ONNX is not read"
 expect_status 4 chex-eval export --checkpoint run-densenet121/last.h5 --output /proc/none/x.onnx
 [ ! -e small.onnx ] && [ ! -e last.pb ] && [ ! -e none.onnx ]
 ok $? "a refused export writes nothing"

@@ -23,7 +23,7 @@ static const struct chex_opt options[] = {
     {"name", 'n', CHEX_OPT_STRING, AT(name), NULL, "TEXT", "a name"},
     {"colour", 0, CHEX_OPT_CHOICE, AT(colour), "red", "NAME", "a colour", colours},
     {"count", 'c', CHEX_OPT_INT, AT(count), "7", "N", "a count", .min = 1, .max = 9},
-    {"rate", 0, CHEX_OPT_FLOAT, AT(rate), "0.5", "X", "a rate"},
+    {"rate", 0, CHEX_OPT_FLOAT, AT(rate), "0.5", "X", "a rate", .elsewhere = "frequency"},
     {"bytes", 0, CHEX_OPT_BYTES, AT(bytes), "4K", "SIZE", "a size"},
     {"wait", 0, CHEX_OPT_DURATION, AT(wait_ms), "2s", "TIME", "a time", .min = 1000, .max = 3600e3},
     {"fast", 'f', CHEX_OPT_FLAG, AT(fast), .help = "a flag"},
@@ -136,6 +136,8 @@ static void misspelt(void) {
               "unknown option '--no-fsat'; did you mean --no-fast?; try '");
     OK_STATUS(parse(&s, &set, &err, ARGS("--log=info")), CHEX_E_USAGE, err,
               "unknown option '--log'; did you mean --log-level?; try '");
+    OK_STATUS(parse(&s, &set, &err, ARGS("--frequancy", "2")), CHEX_E_USAGE, err,
+              "unknown option '--frequancy'; did you mean --rate?; try '");
     OK_STATUS(parse(&s, &set, &err, ARGS("--gradient")), CHEX_E_USAGE, err,
               "unknown option '--gradient'; try '");
     OK_STATUS(parse(&s, &set, &err, ARGS("--log-level", "eror")), CHEX_E_USAGE, err,

@@ -138,6 +138,31 @@ static void test_changed(void) {
     }
 }
 
+/* Other programs may read the other one of two members of one name. */
+static void test_doubles(void) {
+    static const struct {
+        const char *from, *to, *needle;
+    } cases[] = {
+        {"zip/data/1P", "zip/data/0P", "member 'zip/data/0': is there twice"},
+        {"zip/version", "ZIP/data/12", "is there twice"},
+        {"zip/.data/serialization_id", "an-other-folder-x/data.pkl", "two members data.pkl"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *data = NULL;
+        size_t size = 0, n = strlen(cases[i].from);
+        bool head;
+        struct chex_error err = {0};
+        BAIL_UNLESS(chex_fs_read(recorded("zip"), 1 << 20, &data, &size, NULL) == CHEX_OK, "%s",
+                    path);
+        for (char *at = data + size - n;; at--) /* the last one is in the directory */
+            if (memcmp(at, cases[i].from, n) == 0) {
+                memcpy(at, cases[i].to, n);
+                break;
+            }
+        OK_STATUS(read_file(made(data, size), &head, &err), CHEX_E_DATA, err, cases[i].needle);
+        free(data);
+    }
+}
+
 /* ---- pickles ---- */
 
 static void refuse_pickle(const char *what, const char *data, size_t bytes, const char *needle) {
@@ -311,6 +336,7 @@ int main(void) {
     test_one_channel();
     test_cut();
     test_changed();
+    test_doubles();
     test_pickles();
     test_deep();
     test_objects();
