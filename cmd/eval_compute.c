@@ -75,14 +75,16 @@ void eval_computed_release(struct eval_computed *c) {
     *c = (struct eval_computed){0};
 }
 
-/* True if the published figures name an AUROC for at least one class of the data; warns if not. */
+/* True if the published figures name an AUROC for at least one class of the data. If not, warns;
+ * the default of --compare only says so. */
 static bool is_comparable(const struct eval_settings *s, const struct chex_published *p,
                           const struct chex_scores *scores) {
     for (int c = 0; p && c < scores->classes; c++)
         if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name)))
             return true;
     if (p)
-        chex_warn("--compare %s: it states no AUROC for any class of the data", s->compare);
+        chex_log(strcmp(s->compare, "published") ? CHEX_LOG_WARN : CHEX_LOG_INFO,
+                 "--compare %s: it states no AUROC for any finding of the data", s->compare);
     return false;
 }
 

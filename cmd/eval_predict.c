@@ -113,13 +113,16 @@ static enum chex_status check_options(struct prediction *p, struct chex_error *e
 
 /* ---- set-up ---- */
 
-/* "PARAMETERS-DEPLOYMENT" in hex digits. */
+/* "PARAMETERS", or "PARAMETERS-DEPLOYMENT" of a deployment file, in hex digits. */
 static void digest_checkpoint(struct prediction *p) {
     const char *part = p->network.about.deployment;
     char digest[17];
     chex_deployment_digest(p->network.net, p->network.state, digest);
-    snprintf(p->checkpoint_digest, sizeof p->checkpoint_digest, "%s-%016llx", digest,
-             part ? (unsigned long long)chex_hash64(part, strlen(part)) : 0ULL);
+    snprintf(p->checkpoint_digest, sizeof p->checkpoint_digest, "%s", digest);
+    if (part)
+        snprintf(p->checkpoint_digest + strlen(digest),
+                 sizeof p->checkpoint_digest - strlen(digest), "-%016llx",
+                 (unsigned long long)chex_hash64(part, strlen(part)));
 }
 
 /* Not collective. */

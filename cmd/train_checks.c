@@ -32,7 +32,7 @@ static enum chex_status check_head_only(const struct train_settings *s, struct c
     static const char *const refused[] = {"crop-scale", "hflip",       "antialias",  "rotate",
                                           "brightness", "contrast",    "freeze",     "layer-decay",
                                           "sync-bn",    "audit-steps", "cache",      "resident",
-                                          "cluster",    "bench",       "bench-input"};
+                                          "machines",   "bench",       "bench-input"};
     for (size_t i = 0; s->head_only && i < COUNT(refused); i++)
         if (chex_opt_origin(s->set, refused[i]) > CHEX_FROM_RUN)
             return chex_error_set(err, CHEX_E_USAGE,
@@ -52,7 +52,7 @@ static enum chex_status check_names(const struct train_settings *s, struct chex_
     if (!s->plan)
         return CHEX_OK;
     CHEX_TRY(chex_text_for_json("--data", s->data, user, err));
-    CHEX_TRY(chex_text_for_json("--cluster", s->cluster, user, err));
+    CHEX_TRY(chex_text_for_json("--machines", s->cluster, user, err));
     CHEX_TRY(chex_text_for_json("--init", s->init, user, err));
     CHEX_TRY(chex_text_for_json("--resume", s->resume, user, err));
     return chex_text_for_json("--stage", s->stage, user, err);
@@ -89,7 +89,7 @@ enum chex_status train_check_settings(const struct train_settings *s, struct che
         return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
                               s->bench ? "" : "-input");
     if (s->cluster && !s->plan)
-        return chex_error_set(err, CHEX_E_USAGE, "--cluster %s: expected --plan with it",
+        return chex_error_set(err, CHEX_E_USAGE, "--machines %s: expected --plan with it",
                               s->cluster);
     if (s->timeline && (s->bench || s->bench_input))
         return chex_error_set(err, CHEX_E_USAGE,

@@ -35,7 +35,7 @@ static const struct chex_opt options[] = {
     OPTION("plan", FLAG, AT(plan),
            .help = "print a plan instead of training: data, memory, messages, time, checkpoints, "
                    "and errors; exits with the status of the run"),
-    OPTION("cluster", STRING, AT(cluster), .metavar = "FILE",
+    OPTION("machines", STRING, AT(cluster), .metavar = "FILE", .elsewhere = "cluster",
            .help = "with --plan: predict speed and efficiency on the cluster that FILE describes"),
     OPTION("prove", STRING, AT(prove), .metavar = "RUN",
            .help = "repeat stretches of the run in folder RUN and compare the results to the last "

@@ -44,6 +44,18 @@ run() {
     [ $status = 0 ] || die $status "$(basename "$1") ended with status $status"
 }
 
+# The same with its output in a file, which is shown if the command fails.
+run_logged() { # FILE COMMAND...
+    local log=$1 status
+    shift
+    printf '$ %s >%s\n' "${*//"$root"\//}" "${log#"$root/"}"
+    "$@" >"$log" 2>&1
+    status=$?
+    [ $status = 0 ] && return
+    tail -n 40 "$log" >&2
+    die $status "$(basename "$1") ended with status $status; its whole output is in $log"
+}
+
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help)
@@ -77,8 +89,9 @@ fi
 step "build"
 cd "$root" || exit 1
 echo "without CUDA, even if nvcc is installed: the sample is trained on the CPU"
-run cmake --preset release -B "$build" -DCHEX_WITH_CUDA=OFF --log-level=WARNING
-run cmake --build "$build" -j "$(nproc)"
+mkdir -p "$build" || die 9 "cannot make $build"
+run_logged "$build/configure.log" cmake --preset release -B "$build" -DCHEX_WITH_CUDA=OFF
+run_logged "$build/build.log" cmake --build "$build" -j "$(nproc)"
 bin=$build/bin
 rm -rf "$output"
 mkdir -p "$output" || die 9 "cannot make $output"
@@ -99,4 +112,6 @@ step "evaluation: test patients, whom the network never saw"
 run "$bin/chex-eval" --data "$output/shards" --checkpoint "$output/run/best.h5" \
     --output "$output/eval" --engine cpu
 
+echo
+echo "Another kind of processor rounds in another order, so its training ends with other values than README.md's."
 printf '\nReport: %s\nDone in %d s.\n' "$output/eval/report.html" $((SECONDS - began))

@@ -172,6 +172,10 @@ static void put_template(FILE *to, const json_t *o, const char *t, const char *e
         for (t = open + 1; t < end && depth; t++)
             depth += (*t == '{') - (*t == '}');
         put_field(to, o, open + 1, t - 1);
+        const json_t *v = at(o, open + 1, strcspn(open + 1, ":?! =}"));
+        const size_t n = json_string_length(v);
+        if (t < end && *t == '/' && n && json_string_value(v)[n - 1] == '/')
+            t++; /* "{output}/FILE" with the folder "out/" */
     }
 }
 

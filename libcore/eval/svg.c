@@ -54,7 +54,7 @@ static void begin_page(const struct chex_svg_sheet *s, const char *title, const 
 
 struct chex_svg_sheet chex_svg_begin(FILE *to, int cells, const char *title, const char *desc,
                                      bool file) {
-    const int cols = cells >= 10 ? 5 : cells >= 6 ? 4 : cells < 3 ? cells : 3;
+    const int cols = cells >= 9 ? 5 : cells >= 6 ? (cells + 1) / 2 : cells;
     const struct chex_svg_sheet s = {to, cells, cols, file};
     if (file)
         begin_file(&s, title, desc);

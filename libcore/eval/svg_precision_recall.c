@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Precision-recall curves. The dashed line is the share of positives: the precision of a network
- * that knows nothing.
+ * Precision-recall curves, as steps: between two recalls that thresholds reach, the precision is
+ * that of the higher recall, as in the sum of the average precision and in scikit-learn's display.
+ * A straight line would promise values that no threshold reaches. The dashed line is the share of
+ * positives: the precision of a network that knows nothing.
  */
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "eval/report.h"
 #include "eval/svg.h"
 
@@ -20,6 +24,25 @@ static void put_title(FILE *to, const char *name, const struct chex_class_figure
     chex_svg_title(to, name, value, range);
 }
 
+/* Draws (recall before, precision), (recall, precision) for each threshold. */
+static enum chex_status put_steps(FILE *to, const struct chex_precision_recall *k,
+                                  struct chex_error *err) {
+    double *x = chex_alloc_zeroed(2 * k->count, sizeof *x);
+    double *y = chex_alloc_zeroed(2 * k->count, sizeof *y);
+    enum chex_status st = x && y ? CHEX_OK : chex_error_memory(err, "the precision-recall curve");
+    for (size_t i = 0; st == CHEX_OK && i < k->count; i++) {
+        x[2 * i] = i ? k->recall[i - 1] : 0;
+        x[2 * i + 1] = k->recall[i];
+        y[2 * i] = y[2 * i + 1] = k->precision[i];
+    }
+    if (st == CHEX_OK)
+        chex_svg_line(to, CHEX_SVG_AS_CURVE " stroke-width=\"2\"", unit, unit, x, y, 2 * k->count,
+                      0.4);
+    free(x);
+    free(y);
+    return st;
+}
+
 static enum chex_status put_panel(FILE *to, const struct chex_report *r, int c,
                                   struct chex_error *err) {
     const struct chex_class_figures *f = &r->figures->per_class[c];
@@ -30,10 +53,9 @@ static enum chex_status put_panel(FILE *to, const struct chex_report *r, int c,
     if (!isnan(f->positive_share))
         chex_svg_segment(to, CHEX_SVG_AS_REFERENCE, unit, unit, 0, f->positive_share, 1,
                          f->positive_share);
-    chex_svg_line(to, CHEX_SVG_AS_CURVE " stroke-width=\"2\"", unit, unit, k->recall, k->precision,
-                  k->count, 0.4);
+    const enum chex_status st = put_steps(to, k, err);
     chex_precision_recall_destroy(k);
-    return CHEX_OK;
+    return st;
 }
 
 enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r,

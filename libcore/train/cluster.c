@@ -34,7 +34,7 @@ struct reader {
 
 static enum chex_status wrong(const struct reader *r, const char *part, const char *name,
                               const char *what) {
-    return chex_error_set(r->err, CHEX_E_USAGE, "--cluster %s: %s%s%s: %s", r->path, part,
+    return chex_error_set(r->err, CHEX_E_USAGE, "--machines %s: %s%s%s: %s", r->path, part,
                           part[0] ? "." : "", name, what);
 }
 
@@ -60,8 +60,8 @@ static enum chex_status read_fields(const struct reader *r, const char *part, co
                                     const char *const *others) {
     char what[96];
     if (!json_is_object(object))
-        return chex_error_set(r->err, CHEX_E_USAGE, "--cluster %s: %s: expected an object", r->path,
-                              part[0] ? part : "the file");
+        return chex_error_set(r->err, CHEX_E_USAGE, "--machines %s: %s: expected an object",
+                              r->path, part[0] ? part : "the file");
     CHEX_TRY(check_names(r, part, object, fields, count, others));
     for (size_t i = 0; i < count; i++) {
         const struct field *f = &fields[i];
@@ -153,11 +153,11 @@ enum chex_status chex_cluster_read(const char *path, struct chex_cluster *out,
     json_error_t where;
     enum chex_status st = chex_fs_read(path, FILE_BYTES, &text, &size, err);
     if (st != CHEX_OK)
-        return chex_error_prefix(err, st == CHEX_E_RESOURCE ? st : CHEX_E_USAGE, "--cluster");
+        return chex_error_prefix(err, st == CHEX_E_RESOURCE ? st : CHEX_E_USAGE, "--machines");
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
     free(text);
     st = root ? read_root(&r, root, out)
-              : chex_error_set(err, CHEX_E_USAGE, "--cluster %s line %d: %s", path, where.line,
+              : chex_error_set(err, CHEX_E_USAGE, "--machines %s line %d: %s", path, where.line,
                                where.text);
     json_decref(root);
     return st;

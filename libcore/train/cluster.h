@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predicts the speed of a run on a described cluster (--plan --cluster FILE; doc/scale.md has the
+ * Predicts the speed of a run on a described cluster (--plan --machines FILE; doc/scale.md has the
  * format of the file). A process is one rank with one GPU, or with its share of a node's cores.
  *
  * A step of n processes, each of which passes P batches (--accumulate), takes

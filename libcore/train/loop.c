@@ -170,6 +170,21 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                           s->newest);
 }
 
+/* metrics.jsonl has each step. TensorBoard gets one each 10 s, so that it shows something before
+ * the first epoch ends. */
+static enum chex_status write_step(struct chex_session *s, double loss, double lr, double seconds,
+                                   struct chex_error *err) {
+    enum { EVENT_EACH_S = 10 };
+    const double images = (double)s->config.batch * s->config.logical_ranks, now = chex_clock_s();
+    CHEX_TRY(chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, loss, lr, seconds * 1e3,
+                                images / seconds, err));
+    if (s->output.step_event_s > 0 && now - s->output.step_event_s < EVENT_EACH_S)
+        return CHEX_OK;
+    s->output.step_event_s = now;
+    return chex_tfevents_scalar(s->output.events, "train/step_loss", (int64_t)s->at.step, loss,
+                                err);
+}
+
 enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verdict *v,
                                    struct chex_error *err) {
     double start = chex_clock_s();
@@ -195,10 +210,7 @@ enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verd
     chex_trace_count(s->timeline.trace, CHEX_TRACE_RATE, images / seconds);
     chex_trace_count(s->timeline.trace, CHEX_TRACE_LOSS, v->loss);
     struct chex_error why;
-    chex_session_metric_written(s,
-                                chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, v->loss,
-                                                   lr, seconds * 1e3, images / seconds, &why),
-                                &why);
+    chex_session_metric_written(s, write_step(s, v->loss, lr, seconds, &why), &why);
     return CHEX_OK;
 }
 
@@ -214,11 +226,12 @@ static double run_left_s(const struct chex_session *s) {
 
 static void show_progress(const struct chex_session *s, struct chex_progress *bar) {
     char note[160], left[32];
+    const double left_s = run_left_s(s);
     const struct chex_step_times *t = &s->reports.epoch;
-    snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%, the run ends in %s",
+    snprintf(note, sizeof note, "loss %.4f, data wait %.1f %%%s%s",
              s->at.epoch_loss / (double)s->at.step_in_epoch,
-             t->total > 0 ? 100 * t->data / t->total : 0,
-             chex_format_duration(left, sizeof left, run_left_s(s)));
+             t->total > 0 ? 100 * t->data / t->total : 0, left_s > 0 ? ", the run ends in " : "",
+             left_s > 0 ? chex_format_duration(left, sizeof left, left_s) : "");
     chex_progress_set(
         bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->config.logical_ranks,
         note);

@@ -44,7 +44,7 @@ struct report {
 struct plan {
     struct chex_session *s;
     const struct report *reports;       /* (size) */
-    const struct chex_cluster *cluster; /* NULL: without --cluster */
+    const struct chex_cluster *cluster; /* NULL: without --machines */
     json_t *warnings;
 };
 
@@ -470,7 +470,7 @@ static json_t *cluster_row_json(const struct chex_cluster_row *r) {
                        CHEX_MEMBER(r, epoch_s));
 }
 
-/* --cluster: a line for each number of processes. */
+/* --machines: a line for each number of processes. */
 static json_t *cluster_json(struct plan *p) {
     const struct chex_session *s = p->s;
     struct chex_cluster c = *p->cluster;
@@ -486,7 +486,7 @@ static json_t *cluster_json(struct plan *p) {
         json_array_append_new(rows, cluster_row_json(&r));
     }
     if (c.batch_images && c.batch_images != s->config.batch)
-        warn(p, "--cluster %s was measured with batches of %d images, and --batch-size is %d",
+        warn(p, "--machines %s was measured with batches of %d images, and --batch-size is %d",
              s->config.cluster, c.batch_images, s->config.batch);
     if (V && V < counts[n - 1])
         warn(p, "the run has %d logical ranks, so it uses at most %d of the cluster's %d processes",

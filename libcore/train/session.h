@@ -55,6 +55,7 @@ struct chex_run_timeline {
 struct chex_run_output {
     int lock; /* from chex_lockfile_take, or -1 */
     struct chex_tfevents *events;
+    double step_event_s; /* loop.c: when the last loss of a step was written to it; 0: never */
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
     uint64_t snapshot_step;          /* the step whose state is in the snapshot; 0: none */
     struct chex_checkpoint_line

@@ -259,7 +259,8 @@ static void describe(const struct chex_session *s) {
         describe_augmentation(&c->augment, s->input.resident.raw);
     const json_t *origins = json_object_get(c->options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "hflip"));
-    if (!c->head_only && c->augment.hflip > 0 && origin && strcmp(origin, "default") == 0)
+    if (!s->at.step && !c->head_only && c->augment.hflip > 0 && origin &&
+        strcmp(origin, "default") == 0)
         chex_info("--hflip %g is the default: a flip puts the heart on the other side; --hflip 0 "
                   "keeps the sides",
                   c->augment.hflip);

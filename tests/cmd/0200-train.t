@@ -24,6 +24,7 @@ for f in last.h5 best.h5 metrics.jsonl config.json ranks.json; do
     ok $? "run/$f"
 done
 is "$(find run -name 'events.out.tfevents.*' | wc -l)" 1 "one event file"
+like "$(tr -c '[:print:]' '\n' <"$(find run -name 'events.out.tfevents.*')")" 'train/step_loss' "TensorBoard gets the loss of a step before the first epoch ends"
 is "$(find run -name '*.tmp.*' | wc -l)" 0 "no temporary file is left"
 is "$(grep -c '"kind":"epoch"' run/metrics.jsonl)" 2 "one line of metrics an epoch"
 like "$(cat run/metrics.jsonl)" '"val_auroc_mean":0\.[0-9]' "the metrics have the validation AUROC"

@@ -13,6 +13,9 @@ same() { h5diff "$1/last.h5" "$2/last.h5" /params /params >/dev/null; } # RUN RU
 
 expect_status 0 "${train[@]}" "${new[@]}" --max-steps 4 --output half
 like "$(err)" '--hflip 0.5 is the default: .* heart' "the default is explained in one line"
+cp -r half resumed
+expect_status 0 "${train[@]}" --max-steps 5 --output resumed
+unlike "$(err)" 'is the default' "a run that goes on does not explain it again"
 expect_status 0 "${train[@]}" "${new[@]}" --max-steps 4 --hflip 0.5 --output asked
 unlike "$(err)" 'is the default' "a probability that was given is not explained"
 same half asked

@@ -51,6 +51,17 @@ expect_status 0 chex-eval score --predictions p.csv --compare results/auroc.csv
 like "$(out)" '^Hernia +2 +2 +0\.8750 .* 0\.8750$' "an earlier run as comparison"
 like "$(out)" '^compared: results/auroc.csv: the same images and labels$' "the compared file has the same images"
 unlike "$(out)" 'not comparable|split' "equal images are comparable"
+# Own findings have no published value; the default of --compare is no reason to warn.
+sed 's/_Hernia/_TB/g; s/_Mass/_COVID/g' p.csv >own.csv
+expect_status 0 chex-eval score --predictions own.csv --output own
+unlike "$(err)" 'warn' "the default --compare does not warn"
+like "$(err)" '--compare published: it states no AUROC for any finding of the data' "the log says that nothing is compared"
+expect_status 0 chex-eval score --predictions own.csv --compare results/auroc.csv
+like "$(err)" 'warn: --compare results/auroc.csv: it states no AUROC' "a file that was named does"
+# Positives at ranks 1 and 3 of 4: precision 1 to recall 1/2, then 2/3.
+is "$(sed -n '/aria-label="Precision and recall/,$p' results/report.html | grep -o 'class="c" .* d="[^"]*' | sed -n '1s/.* d="//p')" \
+    'M0.0 0.0L75.0 0.0L75.0 50.0L150.0 50.0L150.0 75.0L150.0 75.0' "the precision-recall curve has steps, no values that no threshold reaches"
+
 # Tables as a spreadsheet with a decimal comma writes them.
 mkdir european
 for table in p.csv results/auroc.csv; do

@@ -40,6 +40,7 @@ like "$(cut -d, -f1 whole/predictions.csv | tail -n 1)" '^more/00000001_' \
 like "$(err)" 'no feature statistics, so images that are far .* chex-eval deploy' \
     "a missing check of the distance is reported"
 like "$(out)" "\"images\":$count,\"rejected\":0" "--json prints the counts"
+like "$(out)" '"checkpoint_digest":"[0-9a-f]{16}"' "the digest of a checkpoint without thresholds has one part"
 is "$(ls -A whole | tr '\n' ' ')" "predict.json predictions.csv rejected.csv " \
     "the folder holds the results only"
 
@@ -84,13 +85,14 @@ pipe.png,pipe.png: not a regular file
             "$source: each member that is not read is listed with its reason"
     done
     rm links/pipe.png
-    expect_status 0 chex-eval predict --images links "${net[@]}" --output of-links
+    expect_status 0 chex-eval predict --images links "${net[@]}" --output of-links/
+    like "$(out)" '2 files cannot be used: of-links/rejected.csv' "a slash after --output is not repeated"
     is "$(sed 1d of-links/predictions.csv | cut -d, -f1 | tr '\n' ' ')" "one.png two.png " "hard links in a folder are files"
     is "$(tr -d '"' <of-links/rejected.csv)" "image_id,reason
 dangling.png,links/dangling.png: a link to a file that does not exist
 sub/loop,links/sub/loop: a folder that contains itself, or is too deep" "links of a folder that lead to no file are listed"
 else
-    skip "this chexnet was built without libarchive" 15
+    skip "this chexnet was built without libarchive" 16
 fi
 
 # Flags and files that cannot be used.

@@ -90,6 +90,7 @@ chmod +x stub/cmake
 PATH=$SCRATCH/stub:$PATH expect_status 1 "$SOURCE/share/quickstart.sh" --no-install --output "$SCRATCH/q"
 like "$(cat calls)" "DCHEX_WITH_CUDA=OFF" "the quickstart builds no CUDA"
 like "$(out)" "without CUDA" "the quickstart says so"
+like "$(err)" "cmake ended with status 1; its whole output is in .*/build/quickstart/configure.log" "a build that fails is shown"
 expect_status 1 configure -DCHEX_WITH_CUDA=OFF -DCHEX_WITH_OPENJPEG=ON
 like "$(said)" "CHEX_WITH_OPENJPEG=ON, but it is for DICOM images, .* -DCHEX_WITH_DICOM=ON" \
     "OpenJPEG without DICOM is a contradiction"

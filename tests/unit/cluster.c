@@ -221,7 +221,7 @@ static void check_files(void) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         OK_STATUS(read_text(bad[i].text, &c, &err), CHEX_E_USAGE, err, bad[i].why);
     OK_STATUS(chex_cluster_read("/nowhere", &c, &err), CHEX_E_USAGE, err,
-              "--cluster: cannot open /nowhere");
+              "--machines: cannot open /nowhere");
     OK_STATUS(read_text(HEAD LINKS ", \"comment\": \"ours\", \"measured\": {\"processes\": 4, "
                                    "\"images_per_s\": 600}}",
                         &c, &err),

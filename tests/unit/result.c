@@ -89,6 +89,10 @@ static void check_text(void) {
        "parts and paths nest");
     OK(gives(o, "{nmae}", "{nmae}"), "a path that does not exist is seen");
     json_decref(o);
+    json_t *slash = chex_result(CHEX_FIELD("output", "out/"));
+    OK(gives(slash, "{output}/x, {output}", "out/x, out/"),
+       "a slash after a folder is not repeated");
+    json_decref(slash);
 }
 
 static void check_print(void) {
