@@ -36,8 +36,8 @@ enum { CHEX_BAD_MARGIN = 20 };
 #define CHEX_CREATE_LOCK "lock"
 
 /* Part of the names in the partial folder. Increase it when shards get other bytes from the same
- * input, so that --resume does not reuse those of an earlier build. 2: studies, original sizes. 3: VOI
- * LUTs of DICOM. */
+ * input, so that --resume does not reuse those of an earlier build. 2: studies, original sizes. 3:
+ * VOI LUTs of DICOM. */
 enum { CHEX_CREATE_REVISION = 3 };
 
 /* A bad image. Ranks exchange this struct as raw bytes. */
