@@ -22,9 +22,9 @@
  * DICOM ("DICM" at byte 128): needs the module chexnet-dicom.so. Without the module such a file is
  * CHEX_E_ENV, not a bad image.
  * - First frame only; MONOCHROME2 or MONOCHROME1 (inverted); 8 to 16 bits.
- * - Rescale slope and intercept are applied, then the first item of the VOI LUT Sequence; if there is
- *   none, the first VOI window (LINEAR, LINEAR_EXACT or SIGMOID). The result is mapped to 0..255 and
- *   rounded half up.
+ * - Rescale slope and intercept are applied, then the first item of the VOI LUT Sequence; if there
+ * is none, the first VOI window (LINEAR, LINEAR_EXACT or SIGMOID). The result is mapped to 0..255
+ * and rounded half up.
  * - Without either, the smallest value of the frame becomes 0 and the largest becomes 255.
  * - A modality LUT is refused, because it replaces the rescaling.
  * - DCMTK decodes JPEG, JPEG-LS and RLE, OpenJPEG decodes JPEG 2000 (transfer syntaxes
