@@ -53,6 +53,8 @@ check() {
     done
     [ -z "$missing" ] || impossible "not installed:$missing (Debian: slurm-wlm munge util-linux)"
     [ "$(id -u)" = 0 ] || impossible "needs root, to make namespaces for the nodes"
+    mountpoint -q / || impossible "/ is not a mount point (a chroot), so nodes cannot have mounts of$(
+        ) their own: bind it on itself and pivot_root into it, as tests/debian_root.sh does"
     unshare -m -u -p -f --mount-proc --propagation private sh -c \
         'hostname n0 && mount -t tmpfs tmpfs /dev/shm' >/dev/null 2>&1 ||
         impossible "this container may not make namespaces (unshare fails)"
