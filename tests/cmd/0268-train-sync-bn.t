@@ -11,8 +11,8 @@ chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --spli
 here=(--data set --engine cpu --threads 2)
 new=("${here[@]}" --image-size 32 --precision fp32-strict --opt sgd --lr 0.1 --deterministic)
 parts=("${new[@]}" --batch-size 8 --logical-ranks 2)
-loss() { jq -s "map(select(.kind == \"step\")) | .[$2 - 1].loss" "$1/metrics.jsonl"; } # RUN STEP
-near() { awk -v a="$1" -v b="$2" -v most="$3" 'BEGIN { exit !((a - b) ^ 2 < most ^ 2) }'; }
+loss() { grep '"kind":"step"' "$1/metrics.jsonl" | sed -n "$2s/.*\"loss\":\([^,]*\).*/\1/p"; } # RUN STEP
+planned() { grep -o "\"$1\": [0-9]*" "$2" | head -n 1 | grep -o '[0-9]*$'; }                      # KEY FILE
 equal() { for group in params moment1; do h5diff "$1/last.h5" "$2/last.h5" /$group /$group || return 1; done >/dev/null; }
 
 expect_status 0 chex-train "${new[@]}" --batch-size 16 --max-steps 2 --output whole
@@ -23,12 +23,12 @@ expect_status 0 chex-train "${parts[@]}" --max-steps 2 --output sync --sync-bn
 like "$(err)" 'sync-bn: batch norms use the 16 images of a step; gradients are reduced after backward; this rank has 2 engines, which share its memory and 2 threads' \
     "the log says what it costs"
 like "$(err)" ' MiB of memory in 2 engines$' "and names the memory of both engines"
-ok $(($(memory) * 2 < one * 3)) "which is more than that of one: $one, then $(memory) MiB"
+[ -n "$one" ] && (($(memory) * 2 >= one * 3))
+ok $? "which is more than that of one: $one, then $(memory) MiB"
 # Rounding alone: 1e-6 of the loss before the first update, some more after it.
-near "$(loss whole 1)" "$(loss sync 1)" 1e-5 && near "$(loss whole 2)" "$(loss sync 2)" 1e-3
-ok $? "the losses are those of one batch: $(loss whole 1) $(loss whole 2), $(loss sync 1) $(loss sync 2)"
-! near "$(loss whole 2)" "$(loss alone 2)" 1e-3
-ok $? "without it they are not: $(loss alone 1) $(loss alone 2)"
+near "$(loss whole 1)" "$(loss sync 1)" 1e-5 "the first loss is that of one batch"
+near "$(loss whole 2)" "$(loss sync 2)" 1e-3 "so is the second"
+apart "$(loss whole 2)" "$(loss alone 2)" 1e-3 "without it the second is another"
 expect_status 0 chex-train "${parts[@]}" --threads 1 --max-steps 1 --output again --sync-bn
 expect_status 0 chex-train "${here[@]}" --threads 7 --max-steps 2 --output again
 like "$(err)" "sync-bn 'yes'" "a resumed run keeps it"
@@ -44,9 +44,9 @@ ok $? "and nothing changes"
 expect_status 0 chex-train --plan "${parts[@]}" --output new --json
 cp out alone.json
 expect_status 0 chex-train --plan "${parts[@]}" --output new --json --sync-bn
-is "$(jq .engine.engines out alone.json | xargs)" '2 1' "--plan counts the engines"
-is "$(jq -n '[inputs.memory.rank_0.work_bytes] | .[0] > 1.5 * .[1]' out alone.json)" true \
-    "and their activations (the scratch of a thread is not repeated)"
+is "$(planned engines out) $(planned engines alone.json)" '2 1' "--plan counts the engines"
+(($(planned work_bytes out) * 2 > $(planned work_bytes alone.json) * 3))
+ok $? "and their activations (the scratch of a thread is not repeated)"
 expect_status 0 chex-train --plan "${parts[@]}" --output new --sync-bn
 like "$(out)" '--sync-bn: 2 engines share them, one for each logical rank' "the text has them too"
 

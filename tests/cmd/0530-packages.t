@@ -26,7 +26,7 @@ trained_by() {
 debs() {
     dpkg --root="$SCRATCH/root" --force-not-root --force-depends --force-script-chrootless "$@"
 }
-if have dpkg && have dpkg-shlibdeps; then
+if have dpkg && have dpkg-shlibdeps && have file; then
     prefix=$(sed -n 's/^CMAKE_INSTALL_PREFIX:PATH=//p' "$BUILD/CMakeCache.txt")
     expect_status 0 cpack --config "$BUILD/CPackConfig.cmake" -G DEB -B "$SCRATCH/deb"
     parts=chexnet
@@ -62,7 +62,7 @@ if have dpkg && have dpkg-shlibdeps; then
     expect_status 0 debs -P $parts chexnet-slurm
     is "$(find root -path root/var/lib/dpkg -prune -o ! -type d -print)" "" "the removal leaves no file"
 else
-    skip "no dpkg here" 20
+    skip "no dpkg, dpkg-shlibdeps or file here" 20
 fi
 
 # The tarball, in a folder whose name no build knows.

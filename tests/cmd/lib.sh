@@ -54,10 +54,25 @@ pass() { ok 0 "$1"; }
 fail() { ok 1 "$1"; }
 diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
 
-# is GOT WANTED NAME
+# is GOT WANTED NAME. Two empty texts are equal only if the call has a literal "": the output of two
+# commands that failed is no result.
 is() {
-    [ "$1" = "$2" ]
+    [ "$1" = "$2" ] && { [ -n "$1" ] || _empty_is_wanted; }
     ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; return 1; }
+}
+# Whether the call of `is` has a literal "", in its first line or one that a \ joins to it.
+_empty_is_wanted() {
+    awk -v first="${BASH_LINENO[1]}" 'NR >= first { print; if (!/\\$/) exit }' "${BASH_SOURCE[2]}" | grep -q '""'
+}
+# near A B MOST NAME: the numbers differ by MOST at most. apart A B LEAST NAME: by LEAST at least. What is
+# no number is neither.
+near() { _differ "$@" 1; ok $? "$4" || { diag "got: '$1' and '$2'; at most $3 apart are wanted"; return 1; }; }
+apart() { _differ "$@" -1; ok $? "$4" || { diag "got: '$1' and '$2'; at least $3 apart are wanted"; return 1; }; }
+_differ() {
+    awk -v a="$1" -v b="$2" -v limit="$3" -v sign="$5" 'BEGIN {
+        number = "^[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?$"
+        gap = a > b ? a - b : b - a
+        exit !(a ~ number && b ~ number && sign * (gap - limit) <= 0) }'
 }
 # like TEXT EXTENDED-REGEX NAME
 like() {
