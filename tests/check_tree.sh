@@ -12,9 +12,10 @@ Prints one line for each fault and exits with 1 if there is any. The checks:
   heads     every source file opens with the licence line and a paragraph that says what it is for
   layers    a folder of libcore includes only folders before it in the list of libcore/CMakeLists.txt
   names     no two source files have the same name
+  commands  each command that a script calls is in a package that share/packages.sh installs for it
   format    clang-format would change nothing
   analyser  cppcheck finds nothing
-The files are those of libcore, cmd and slurm. --root names another tree of the same layout.
+The files are those of libcore, cmd and slurm; for commands: every shell script. --root names another tree of the same layout.
 Exit status: 0 no fault, 1 faults, 2 usage, 4 a program is missing.
 END
 }
@@ -71,6 +72,75 @@ check_names() {
         END { for (name in count) if (count[name] > 1) print name ": more than one file:" at[name] }'
 }
 
+# A Debian package and those of its commands that scripts call. essential: in every Debian, or a part of
+# what gcc or cmake needs. by-hand: only in scripts that are run by hand and that say what they miss.
+packages_of_commands() {
+    cat <<'END'
+essential apt-get awk base64 basename bash cat chmod chown cksum cmp comm cp cut dash date dd df diff dirname
+essential dmesg dpkg dpkg-deb dpkg-query env find grep gunzip gzip head hostname iconv id ldd ln logger ls
+essential lscpu md5sum mkdir mkfifo mknod mktemp mount mountpoint mv nice nproc nsenter od paste readlink
+essential realpath rm rmdir sed seq setpriv setsid sh sha256sum sleep sort split stat tac tail tar tee
+essential timeout touch tr truncate umount uname uniq unshare wc xargs yes
+gcc c++filt cc gcc nm objdump readelf strip
+cmake cmake cpack ctest
+ninja-build ninja
+pkg-config pkg-config
+by-hand bc busybox chromium compute-sanitizer cuda-gdb debootstrap ncu nvcc nvdisasm nvidia-smi qemu-aarch64
+by-hand sudo xorrisofs xz
+clang clang
+dpkg-dev dpkg-shlibdeps
+hdf5-tools h5diff h5dump h5ls
+libopenjp2-tools opj_compress
+librsvg2-bin rsvg-convert
+libxml2-utils xmllint
+lmod module
+man-db man
+openmpi-bin mpirun
+procps pgrep ps
+slurm-client salloc sbatch scancel scontrol sinfo squeue srun
+tcl tclsh
+xxhash xxh128sum
+END
+}
+
+# Packages of share/packages.sh that have one command of the same name, such as git, are not in the table.
+check_commands() {
+    (
+        cd "$root" || exit
+        # shellcheck source=../share/packages.sh
+        . share/packages.sh || { echo "share/packages.sh: cannot be read" && exit; }
+        find tests share slurm cmake .ci datasets \( -name '*.sh' -o -name '*.t' -o -name '*.bash' \
+            -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort |
+            xargs awk -f "$here/tools/shell_commands.awk" |
+            awk -v shell="$(compgen -bk | tr '\n' ' ')" -v table="$(packages_of_commands)" \
+                -v build="${packages_build//$'\n'/ }" -v test="${packages_test//$'\n'/ }" '
+                function member(package, list) { return index(" " list " ", " " package " ") }
+                BEGIN {
+                    for (i = split(shell, name, " "); i; i--) known[name[i]] = 1
+                    for (i = split(build " " test, name, " "); i; i--) package[name[i]] = name[i]
+                    rows = split(table, row, "\n")
+                    for (i = 1; i <= rows; i++) {
+                        n = split(row[i], name, " ")
+                        for (k = 2; k <= n; k++) package[name[k]] = name[1]
+                    }
+                }
+                sub(/\(\)$/, "") { known[$2] = 1; next }
+                $2 !~ /^chex-/ { at[++calls] = $1; call[calls] = $2 }
+                END {
+                    for (i = 1; i <= calls; i++) {
+                        if (call[i] in known) continue
+                        p = package[call[i]]
+                        lists = at[i] ~ /^(share|cmake)\// ? build : at[i] ~ /^slurm\// ? "slurm-client" : build " " test
+                        if (!p)
+                            print at[i] ": " call[i] ": in no known package: add it to tests/check_tree.sh"
+                        else if (p != "essential" && !member(p, lists) && !(p == "by-hand" && at[i] !~ /\.t:/))
+                            print at[i] ": " call[i] ": the package " p " is not one that the script may use (" \
+                                "share/packages.sh)"
+                    }
+                }'
+    )
+}
+
 check_format() {
     (cd "$root" && sources c h cu cuh | xargs clang-format --dry-run 2>&1 | grep 'warning:')
 }
@@ -101,7 +171,7 @@ while [ $# -gt 0 ]; do
         root=$(cd "$2" && pwd)
         shift
         ;;
-    heads | layers | names) checks+=("$1") ;;
+    heads | layers | names | commands) checks+=("$1") ;;
     format) needs clang-format && checks+=("$1") ;;
     analyser) needs cppcheck && checks+=("$1") ;;
     *)
@@ -117,6 +187,7 @@ faults=$(for check in "${checks[@]}"; do
     heads) check_heads ;;
     layers) check_layers ;;
     names) check_names ;;
+    commands) check_commands ;;
     format) check_format ;;
     analyser) check_analyser ;;
     esac

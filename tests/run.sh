@@ -159,7 +159,7 @@ stage_lint() {
     else
         skip shellcheck "not installed"
     fi
-    local form=(heads layers names) tool
+    local form=(heads layers names commands) tool
     for tool in clang-format:format cppcheck:analyser; do
         if command -v "${tool%:*}" >/dev/null; then
             form+=("${tool#*:}")

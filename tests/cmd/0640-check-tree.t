@@ -41,6 +41,40 @@ expect_status 1 check names
 like "$(out)" "^two.c: more than one file: cmd/two.c libcore/train/two.c" "two files of one name are named"
 rm tree/cmd/two.c
 
+mkdir -p tree/share tree/slurm tree/tests
+printf 'packages_build="gcc cmake"\npackages_test="git\n    procps"\n' >tree/share/packages.sh
+cat >tree/tests/sound.sh <<'END'
+#!/bin/bash
+# frob is no command here.
+later() { case $1 in frob | knead) cat <<EOF ;; *) [[ $1 = frob && -f knead ]] ;; esac; }
+frob "$(frob)" 'frob'
+EOF
+names=(frob "$(git status)" # frob
+    knead)
+timeout -k 5 60 env A=frob pgrep -f "frob; knead ${names[*]#frob (}" >knead 2>&1 || later $((1 + (2))); awk '{ frob }'
+END
+printf 'grep a | sort\nsrun true\n' >tree/slurm/site.sh
+expect_status 0 check commands
+is "$(out)" "" "words, texts, patterns and functions are no commands"
+cat >tree/tests/odd.sh <<'END'
+[ -z "x $(frob <a)" ] ||
+    find . -exec knead {} \;
+nice timeout 5 jqx .a
+X=1 whisk; ls
+ps | `carve`
+END
+printf 'git status\n' >tree/share/first.sh
+printf 'pgrep a\n' >tree/slurm/site.sh
+expect_status 1 check commands
+is "$(out | cut -d: -f1-3)" "share/first.sh:1: git
+slurm/site.sh:1: pgrep
+tests/odd.sh:1: frob
+tests/odd.sh:2: knead
+tests/odd.sh:3: jqx
+tests/odd.sh:4: whisk
+tests/odd.sh:5: carve" "a command of no known package, or of one that is not installed for the script, is named"
+rm -r tree/share tree/slurm tree/tests
+
 if command -v clang-format >/dev/null; then
     put libcore/train/odd.c $'int   odd ;\n'
     expect_status 1 check format

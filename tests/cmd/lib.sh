@@ -24,6 +24,7 @@ export LC_ALL=C TERM=dumb PATH="$BUILD/bin:$PATH"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
 
 SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/chex-test.XXXXXX") || exit 1
+_began_in=$PWD
 cd "$SCRATCH" || exit 1
 CLEANUP=()
 # at_exit COMMAND...: runs before the scratch folder goes, last one first (umount, kill).
@@ -62,7 +63,8 @@ is() {
 }
 # Whether the call of `is` has a literal "", in its first line or one that a \ joins to it.
 _empty_is_wanted() {
-    awk -v first="${BASH_LINENO[1]}" 'NR >= first { print; if (!/\\$/) exit }' "${BASH_SOURCE[2]}" | grep -q '""'
+    (cd "$_began_in" && awk -v first="${BASH_LINENO[1]}" 'NR >= first { print; if (!/\\$/) exit }' "${BASH_SOURCE[2]}") |
+        grep -q '""'
 }
 # near A B MOST NAME: the numbers differ by MOST at most. apart A B LEAST NAME: by LEAST at least. What is
 # no number is neither.
