@@ -12,7 +12,7 @@
 #include <cpuid.h>
 #endif
 
-static const char *const limits[] = {"generic", "sse41", "avx2", "avx512", "amx"};
+static const char *const limits[] = {"generic", "sse41", "avx2", "avx512", "avx512bf16", "amx"};
 enum { LIMITS = sizeof limits / sizeof limits[0] };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -49,8 +49,9 @@ static void detect(void) {
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
     has[CHEX_ISA_AVX512VNNI] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512vbmi") &&
                                __builtin_cpu_supports("avx512vnni");
-    has[CHEX_ISA_AVX512BF16] = has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512bf16");
-    has[CHEX_ISA_AMX] = limit_index >= 4 && has[CHEX_ISA_AVX512BF16] && has_amx();
+    has[CHEX_ISA_AVX512BF16] =
+        limit_index >= 4 && has[CHEX_ISA_AVX512] && __builtin_cpu_supports("avx512bf16");
+    has[CHEX_ISA_AMX] = limit_index >= 5 && has[CHEX_ISA_AVX512BF16] && has_amx();
 #endif
 }
 
@@ -62,9 +63,10 @@ bool chex_cpu_has(enum chex_isa isa) {
 enum chex_status chex_cpu_check(struct chex_error *err) {
     if (limit() >= 0)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_USAGE,
-                          "CHEX_CPU is '%s': expected generic, sse41, avx2, avx512 or amx",
-                          getenv("CHEX_CPU"));
+    return chex_error_set(
+        err, CHEX_E_USAGE,
+        "CHEX_CPU is '%s': expected generic, sse41, avx2, avx512, avx512bf16 or amx",
+        getenv("CHEX_CPU"));
 }
 
 void chex_cpu_name(char *out, size_t size) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The instruction sets that kernels may use: those of processor and operating system, limited by
- * the environment variable CHEX_CPU (generic, sse41, avx2, avx512, amx). The limit applies to all
- * kernels of the process; use it to test or measure the other kernels. A file NAME_ISA.c is
- * compiled for one of these sets.
+ * the environment variable CHEX_CPU (generic, sse41, avx2, avx512, avx512bf16, amx). The limit
+ * applies to all kernels of the process; use it to test or measure the other kernels. A file
+ * NAME_ISA.c is compiled for one of these sets.
  */
 #ifndef CHEX_BASE_CPU_FEATURES_H
 #define CHEX_BASE_CPU_FEATURES_H

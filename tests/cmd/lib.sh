@@ -6,7 +6,7 @@
 #   $SCRATCH     an empty folder, the current one, removed at exit (kept with CHEX_TEST_KEEP=1)
 #   $BUILD       the build folder; its bin/ comes first in PATH
 #   $SOURCE      the source tree
-#   an environment without CHEX_*, SLURM_*, PMIX_*, PMI_* and OMPI_* variables
+#   an environment without CHEX_* (CHEX_CPU stays), SLURM_*, PMIX_*, PMI_* and OMPI_* variables
 # A failed check returns 1 and does not stop the script; the exit status of done_testing is the verdict.
 
 SOURCE=${CHEX_TEST_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
@@ -15,6 +15,7 @@ KEEP=${CHEX_TEST_KEEP:-}
 WITHOUT=${CHEX_TEST_WITHOUT:-}
 while IFS= read -r name; do
     case $name in
+    CHEX_CPU) ;;
     CHEX_* | SLURM_* | PMIX_* | PMI_* | OMPI_*) unset "$name" ;;
     esac
 done < <(compgen -e)
