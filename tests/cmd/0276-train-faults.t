@@ -75,7 +75,8 @@ wait $pid
 is $? 6 "stopped and continued: the run goes on, and saves when asked"
 
 expect_status 8 train --batch-size 2 --output nan --lr 1000 --momentum 0.99 --max-steps 9
-error_line 'not finite|the loss is (-?nan|inf)' "diverged: one line says so"
+# A step or the validation finds it, whichever the rounding of the processor's kernels lets come first.
+error_line '(the loss|the logit) is (-?nan|-?inf).*lower --lr' "diverged: one line says so"
 
 faulty=$BUILD/tests/chex-train-faulty
 if [ -x "$faulty" ]; then

@@ -14,6 +14,10 @@ for _ in $(seq "$(nproc)") 1; do
     loops+=($!)
 done
 
+# The rows of the rates. That of cpu-share is left out: if the host of this virtual machine took time from
+# it, that is a fault of the node.
+rates() { awk '/^[^ ]/ { rate = $1 ~ /-rate$/ } rate' out; }
+
 cat >want.json <<'END'
 {"memory-rate": {"gb_per_s": 1e9}, "compute-rate": {"gflop_per_s": {"limit": 1e9, "spread": 0.01}},
  "step-rate": {"images_per_s": 1e9}}
@@ -23,11 +27,11 @@ like "$(out)" "^step-rate +warn " "a rate below its limit is a warning"
 like "$(out)" "^ +disturbed: " "the check says what other processes used"
 like "$(out)" "^ +remedy: .* meanwhile: measure again when the node is idle" "the remedy is to measure again when the node is idle"
 like "$(out)" "^cpu-share +warn " "the CPUs were shared"
-unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "the node is not blamed"
+unlike "$(rates)" "fault: node|^[a-z-]+-rate +fail" "the node is not blamed"
 like "$(err)" "warn: --record good.json: others used the node while memory-rate, .*step-rate" "--record warns"
 is "$(grep -c '"disturbed": true' good.json)" "$(grep -c '"limit":' good.json)" "every recorded limit is marked as disturbed"
 expect_status 0 chex-env --mode prolog --level 2 --timeout 1m --expect want.json
-unlike "$(out)" "fault: node|^[a-z-]+-rate +fail" "a prolog blames no node while others use the CPUs"
+unlike "$(rates)" "fault: node|^[a-z-]+-rate +fail" "a prolog blames no node while others use the CPUs"
 expect_status 0 chex-env --expect good.json
 like "$(err)" "warn: expectations good.json: recorded while others used the node, so the limits are weak: memory-rate, " \
     "limits that were recorded so are warned about"
