@@ -23,10 +23,10 @@ debian_root_needs() {
 }
 
 # debian_root_sources SUITE: lines of sources.list. Every archive of this machine's own release (main,
-# updates, security) has the other suites beside it.
+# updates, security) has the other suites beside it. Nothing if this machine is no Debian.
 debian_root_sources() {
     local here
-    here=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
+    here=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME")
     apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
         awk -v here="${here:-none}" -v suite="$1" '
             $3 == here || index($3, here "-") == 1 { $3 = suite substr($3, length(here) + 1); print }' | sort -u

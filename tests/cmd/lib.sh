@@ -59,7 +59,7 @@ diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
 # is GOT WANTED NAME. Two empty texts are equal only if the call has a literal "": the output of two
 # commands that failed is no result.
 is() {
-    [ "$1" = "$2" ] && { [ -n "$1" ] || _empty_is_wanted; }
+    [ "$1" = "$2" ] && { [ "${1// /}" ] || _empty_is_wanted; }
     ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; return 1; }
 }
 # Whether the call of `is` has a literal "", in its first line or one that a \ joins to it.
