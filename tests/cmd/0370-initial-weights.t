@@ -38,8 +38,8 @@ expect_status 0 chex-train "${short[@]}" --init run/last.h5 --output from-checkp
 like "$(err)" "parameters from run/last.h5; the head is the file's" "--init takes a checkpoint"
 for file in last.safetensors a.pth c.pth.tar; do
     expect_status 0 chex-train "${short[@]}" --init $file --output "train-$file"
-    is "$(tail -n 1 "train-$file/metrics.jsonl" | grep -o '"train_loss":[^,]*')" \
-        "$(tail -n 1 from-checkpoint/metrics.jsonl | grep -o '"train_loss":[^,]*')" \
+    is "$(grep '"kind":"step"' "train-$file/metrics.jsonl" | grep -o '"loss":[^,]*')" \
+        "$(grep '"kind":"step"' from-checkpoint/metrics.jsonl | grep -o '"loss":[^,]*')" \
         "a run that starts from $file has the loss of one that starts from the checkpoint"
 done
 expect_status 3 chex-train "${short[@]}" --init a.pth --model resnet50 --output none
