@@ -159,14 +159,17 @@ stage_lint() {
     else
         skip shellcheck "not installed"
     fi
-    local form=(heads layers names commands) tool
-    for tool in clang-format:format cppcheck:analyser; do
-        if command -v "${tool%:*}" >/dev/null; then
-            form+=("${tool#*:}")
+    # Other versions format otherwise and find other things: those of Debian 12 decide.
+    local form=(heads layers names commands) tool version check
+    while read -r tool version check; do
+        if ! command -v "$tool" >/dev/null; then
+            skip "$check of the source tree" "$tool is not installed"
+        elif ! "$tool" --version | grep -qE " $version([.]|$)"; then
+            skip "$check of the source tree" "needs $tool $version, and this is $("$tool" --version)"
         else
-            skip "${tool#*:} of the source tree" "${tool%:*} is not installed"
+            form+=("$check")
         fi
-    done
+    done <<<$'clang-format 14 format\ncppcheck 2.10 analyser'
     for tool in "${form[@]}"; do
         check "$tool of the source tree" tests/check_tree.sh "$tool"
     done

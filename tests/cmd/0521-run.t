@@ -67,4 +67,14 @@ for stage in clang fuzz cuda valgrind; do
     like "$(out)" "^  $stage +skipped +[0-9]+ s" "$stage: a skipped stage is not called passed"
 done
 like "$(out)" "^skipped: cuda: no nvcc here$" "the reason of a skipped stage is shown"
+
+# Linters of another Debian have other opinions.
+printf '#!/bin/bash\n' >tree/tests/check_tree.sh
+printf '#!/bin/bash\necho "Debian clang-format version 19.1.7"\n' >bin/clang-format
+printf '#!/bin/bash\necho "Cppcheck 2.10"\n' >bin/cppcheck
+chmod +x tree/tests/check_tree.sh bin/clang-format bin/cppcheck
+expect_status 0 run --stage lint
+like "$(out)" "^skipped: format of the source tree: needs clang-format 14, and this is .* 19.1.7$" \
+    "a linter of another version is not asked"
+like "$(out)" "^passed: analyser of the source tree$" "the version that the tree was checked with is"
 done_testing
