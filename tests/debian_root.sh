@@ -10,6 +10,7 @@
 #   debian_root_run ROOT COMMAND       runs the text COMMAND there with bash, as root, in /root. `/` is a
 #                                      mount point, so that COMMAND can make name spaces of its own. All
 #                                      mounts and processes end with COMMAND. The status is COMMAND's.
+#                                      unshare ignores TERM: KILL to its process ends COMMAND early.
 #   debian_root_remove ROOT            removes it
 
 debian_root_needs() {
