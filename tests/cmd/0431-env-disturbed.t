@@ -30,7 +30,7 @@ like "$(out)" "^cpu-share +warn " "the CPUs were shared"
 unlike "$(rates)" "fault: node|^[a-z-]+-rate +fail" "the node is not blamed"
 like "$(err)" "warn: --record good.json: others used the node while memory-rate, .*step-rate" "--record warns"
 is "$(grep -c '"disturbed": true' good.json)" "$(grep -c '"limit":' good.json)" "every recorded limit is marked as disturbed"
-expect_status 0 chex-env --mode prolog --level 2 --timeout 1m --expect want.json
+expect_status 0 chex-env --mode prolog --level 2 --timeout 5m --expect want.json
 unlike "$(rates)" "fault: node|^[a-z-]+-rate +fail" "a prolog blames no node while others use the CPUs"
 expect_status 0 chex-env --expect good.json
 like "$(err)" "warn: expectations good.json: recorded while others used the node, so the limits are weak: memory-rate, " \
