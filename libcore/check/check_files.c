@@ -22,7 +22,8 @@
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
-/* Writes and removes a small file. Returns 0, or the errno of the first step that failed. */
+/* Writes a small file. Returns 0, or the errno of the first step that failed. The file has no name
+ * while it is written, so that a process that is killed leaves nothing. */
 static int try_write(const char *dir) {
     static const char bytes[4096];
     char path[4096];
@@ -32,10 +33,10 @@ static int try_write(const char *dir) {
     int fd = mkstemp(path);
     if (fd < 0)
         return errno;
+    unlink(path);
     if (write(fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes || fsync(fd) != 0)
         status = errno ? errno : ENOSPC;
     close(fd);
-    unlink(path);
     return status;
 }
 

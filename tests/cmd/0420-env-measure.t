@@ -124,4 +124,16 @@ sleep 1
 kill -9 $!
 wait $! 2>/dev/null
 is "$(ls -A killed)" "" "a run that was killed leaves nothing"
+if have strace && strace -o trace true 2>/dev/null; then
+    (cd killed && TMPDIR=$PWD exec strace -f -o ../trace -e trace=fsync -e inject=fsync:delay_enter=60000000 chex-env) \
+        >log 2>&1 &
+    tracer=$!
+    until grep -qs fsync trace || ! kill -0 $tracer; do sleep 0.05; done
+    # shellcheck disable=SC2046
+    kill -9 $(pgrep -P $tracer) $tracer
+    wait $tracer 2>/dev/null
+    is "$(ls -A killed)" "" "nor does one that was killed while it wrote a file"
+else
+    skip "no strace here"
+fi
 done_testing
