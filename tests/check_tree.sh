@@ -90,6 +90,7 @@ by-hand sudo xorrisofs xz
 clang clang
 dpkg-dev dpkg-shlibdeps
 hdf5-tools h5diff h5dump h5ls
+iproute2 ip
 libopenjp2-tools opj_compress
 librsvg2-bin rsvg-convert
 libxml2-utils xmllint
