@@ -46,7 +46,7 @@ static const struct chex_opt options[] = {
            .help = "start from the parameters of a checkpoint, safetensors or PyTorch file"),
     OPTION_GROUP("Network and training"),
     OPTION("model", CHOICE, AT(model), .letter = 'm', .def = "densenet121", .metavar = "NAME",
-           .choices = chex_net_names, .of_run = true, .help = "network"),
+           .choices = chex_net_names, .listed = &chex_net_count, .of_run = true, .help = "network"),
     OPTION("image-size", INT, AT(image_size), .def = "224", .metavar = "PX", .min = 32, .max = 4096,
            .of_run = true, .help = "side of the training crops"),
     OPTION("batch-size", INT, AT(batch_size), .letter = 'b', .def = "16", .metavar = "N", .min = 1,

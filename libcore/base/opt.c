@@ -79,11 +79,16 @@ static const char *meant_option(const struct chex_opt_program *p, const char *na
     return meant_word(&nearest, dashes, buf, size);
 }
 
+/* The name of choice i; NULL after the last one that help lists. */
+static const char *listed_choice(const struct chex_opt *o, size_t i) {
+    return o->listed && i >= *o->listed ? NULL : o->choices[i];
+}
+
 /* The same for a value that is not one of the choices. */
 static const char *meant_choice(const struct chex_opt *o, const char *value, char *buf,
                                 size_t size) {
     struct chex_text_nearest nearest = {.word = value};
-    for (size_t i = 0; o->type == CHEX_OPT_CHOICE && o->choices[i]; i++)
+    for (size_t i = 0; o->type == CHEX_OPT_CHOICE && listed_choice(o, i); i++)
         chex_text_offer(&nearest, o->choices[i]);
     return meant_word(&nearest, "", buf, size);
 }
@@ -120,7 +125,7 @@ static void expectation(const struct chex_opt *o, char *buf, size_t size) {
                           [CHEX_OPT_CHOICE] = "one of"};
     int n = snprintf(buf, size, "%s", what[o->type]);
     if (o->type == CHEX_OPT_CHOICE)
-        for (size_t i = 0; o->choices[i] && n < (int)size; i++)
+        for (size_t i = 0; listed_choice(o, i) && n < (int)size; i++)
             n += snprintf(buf + n, size - (size_t)n, "%s %s", i ? "," : "", o->choices[i]);
     else if (o->max > o->min && n < (int)size) {
         char lowest[32], highest[32];
@@ -595,7 +600,7 @@ static void print_option(const struct chex_opt *o, FILE *to) {
     fprintf(to, "%-34s %s", left, o->help);
     if (o->type == CHEX_OPT_CHOICE) {
         fputs(" (", to);
-        for (size_t i = 0; o->choices[i]; i++)
+        for (size_t i = 0; listed_choice(o, i); i++)
             fprintf(to, "%s%s", i ? ", " : "", o->choices[i]);
         fputs(")", to);
     }

@@ -45,6 +45,7 @@ struct chex_opt {
     const char *metavar;        /* "N", "DIR"; NULL for flags */
     const char *help;           /* one sentence, no full stop */
     const char *const *choices; /* NULL-terminated, for CHEX_OPT_CHOICE */
+    const size_t *listed;       /* help and messages name only the first *listed; NULL: all */
     double min, max;            /* used if max > min */
     bool required;
     bool typed_only; /* not allowed in a --config file, because it acts before the file is read */

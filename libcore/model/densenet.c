@@ -11,7 +11,6 @@
 #include "model/networks.h"
 
 enum { GROWTH = 32, BOTTLENECK = 4 * GROWTH, STEM = 64, BLOCKS = 4 };
-static const int layers_of[BLOCKS] = {6, 12, 24, 16};
 
 static int stem(struct chex_net *net, int block_channels) {
     int z = chex_net_add_buffer(net, STEM);
@@ -106,8 +105,9 @@ static int transition(struct chex_net *net, int number, int x, int channels, int
     return conv.out;
 }
 
-void chex_net_build_densenet121(struct chex_net *net) {
+static void build(struct chex_net *net, const int layers_of[BLOCKS]) {
     int channels = STEM;
+    net->init = CHEX_INIT_DENSENET;
     int x = stem(net, channels + layers_of[0] * GROWTH);
     for (int block = 1; block <= BLOCKS; block++) {
         for (int layer = 1; layer <= layers_of[block - 1]; layer++, channels += GROWTH)
@@ -127,3 +127,13 @@ void chex_net_build_densenet121(struct chex_net *net) {
                                      .in_bn = bn},
                     "classifier");
 }
+
+void chex_net_build_densenet121(struct chex_net *net) {
+    build(net, (const int[BLOCKS]){6, 12, 24, 16});
+}
+
+#ifdef CHEX_BUILD_TESTS
+void chex_net_build_densenet_tiny(struct chex_net *net) {
+    build(net, (const int[BLOCKS]){2, 2, 2, 2});
+}
+#endif

@@ -21,16 +21,20 @@ static const struct {
     void (*build)(struct chex_net *net);
 } networks[] = {
 #define ROW(name) {#name, chex_net_build_##name},
-    CHEX_NETWORKS(ROW)
+    CHEX_NETWORKS(ROW) CHEX_TEST_NETWORKS(ROW)
 #undef ROW
 };
 
 const char *const chex_net_names[] = {
 #define NAME(name) #name,
-    CHEX_NETWORKS(NAME)
+    CHEX_NETWORKS(NAME) CHEX_TEST_NETWORKS(NAME)
 #undef NAME
         NULL,
 };
+
+#define ONE(name) +1
+const size_t chex_net_count = 0 CHEX_NETWORKS(ONE);
+#undef ONE
 
 static bool grow(void **array, int count, size_t size) {
     /* The capacity is a power of two; the array is full when count is a power of two. */
@@ -226,7 +230,7 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
         return st;
     }
     char known[128] = "";
-    for (size_t i = 0, at = 0; chex_net_names[i] && at < sizeof known; i++)
+    for (size_t i = 0, at = 0; i < chex_net_count && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? " or " : "",
                                chex_net_names[i]);
     return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected %s", model, known);
@@ -317,7 +321,7 @@ static void init_part(const struct init *init, int index, size_t from, size_t to
     const struct chex_param *p = &net->params[index];
     float *w = init->state + p->offset;
     uint64_t item = (uint64_t)index;
-    bool dense = strcmp(net->model, "densenet121") == 0;
+    bool dense = net->init == CHEX_INIT_DENSENET;
     double fan_in = (double)p->dims[1] * p->dims[2] * p->dims[3];
     double fan_out = (double)p->dims[0] * p->dims[2] * p->dims[3];
     double conv_std = sqrt(2.0 / (dense ? fan_in : fan_out));

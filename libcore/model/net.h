@@ -88,8 +88,12 @@ struct chex_op {
                              [final_from, param_count) are final */
 };
 
+/* Rules of torchvision for initial values; chex_net_init_state explains them. */
+enum chex_net_init { CHEX_INIT_RESNET, CHEX_INIT_DENSENET };
+
 struct chex_net {
     const char *model; /* "densenet121" */
+    enum chex_net_init init;
     int classes;
     struct chex_op *ops;
     int op_count;
@@ -106,8 +110,10 @@ struct chex_net {
     int layer; /* of the parameters that are added now; at the end, of the head */
 };
 
-/* Names of the known networks, NULL-terminated, for the option table. */
+/* Names of the known networks, NULL-terminated, for the option table. Help lists the first
+ * chex_net_count; those after them exist only in builds with tests (networks.h). */
 extern const char *const chex_net_names[];
+extern const size_t chex_net_count;
 
 /* Builds the network with `classes` outputs. CHEX_E_USAGE for an unknown name. */
 enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
@@ -127,9 +133,10 @@ double chex_op_macs(const struct chex_net *net, int op, int size);
 int chex_net_find_param(const struct chex_net *net, const char *name);
 
 /* Fills state (state_count elements, row-major parameters) with torchvision's initial values:
- * - convolutions: Kaiming normal (DenseNet: fan in; ResNet: fan out, ReLU gain)
+ * - convolutions: Kaiming normal (CHEX_INIT_DENSENET: fan in; CHEX_INIT_RESNET: fan out, ReLU
+ *   gain)
  * - batch norms: weight 1, bias 0, running mean 0, running variance 1
- * - linear layer: weight uniform in +-1/sqrt(fan in); bias the same (ResNet) or 0 (DenseNet)
+ * - linear layer: weight uniform in +-1/sqrt(fan in); bias the same (RESNET) or 0 (DENSENET)
  * The values depend on the seed, not on the number of threads (>= 1, the caller included). */
 void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state);
 

@@ -326,31 +326,39 @@ enum chex_status chex_tensor_set_warn(const struct chex_tensor_set *set, const s
 
 /* ---- what a set is of ---- */
 
-static bool is_whole(const struct chex_tensor_set *set, const struct chex_net *net) {
-    bool whole = false, *found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
+enum fit { FITS_NOT, FITS_BY_NAME, FITS_BY_SHAPE };
+
+/* Whether the set has all parameters of the network except the head, and all in its shapes. */
+static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net *net) {
+    enum fit *found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
+    enum fit fit = found ? FITS_BY_SHAPE : FITS_NOT;
     for (size_t i = 0; found && i < set->count; i++) {
-        const int at = find_param(net, &set->tensors[i]);
-        if (at >= 0)
-            found[at] = true;
+        const struct chex_tensor *t = &set->tensors[i];
+        const int at = find_param(net, t);
+        const struct chex_param *p = at >= 0 ? &net->params[at] : NULL;
+        if (p)
+            found[at] =
+                same_shape(t, p) || is_one_channel(t, p, net) ? FITS_BY_SHAPE : FITS_BY_NAME;
     }
     for (int i = 0; found && i < net->param_total; i++)
-        if (!(whole = found[i] || is_head(&net->params[i])))
-            break;
+        if (!is_head(&net->params[i]) && found[i] < fit)
+            fit = found[i];
     free(found);
-    return whole;
+    return fit;
 }
 
 const char *chex_tensor_set_model(const struct chex_tensor_set *set) {
     const char *model = NULL;
+    enum fit best = FITS_NOT;
     for (size_t i = 0; chex_net_names[i]; i++) {
         struct chex_net *net = NULL;
         if (chex_net_create(chex_net_names[i], 1, &net, NULL) != CHEX_OK)
             return NULL;
-        const bool whole = is_whole(set, net);
+        const enum fit fit = fit_of(set, net);
         chex_net_destroy(net);
-        if (whole && model)
-            return NULL;
-        model = whole ? chex_net_names[i] : model;
+        if (fit && fit >= best)
+            model = fit > best ? chex_net_names[i] : NULL;
+        best = fit > best ? fit : best;
     }
     return model;
 }

@@ -65,6 +65,7 @@ if have chex-env; then
     mkdir -p folder
     is "$(completed chex-env --expect = fol)" "folder" "a path after ="
 fi
+! have chex-train || unlike "$(chex-train --help)" densenet_tiny "help does not list the network of tests"
 if have chex-shard; then
     like "$(completed chex-shard ver)" "^verify$" "completion of a subcommand"
     unlike "$(completed chex-shard phantom --)" "^--labels$" "a subcommand has its own options"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "model/tensor_set.h"
 #include "tap.h"
 
 static void check_model(const char *model, size_t params, double macs) {
@@ -55,6 +56,27 @@ static void check_init(const char *model, const char *name, double std) {
     chex_net_destroy(net);
 }
 
+/* The names of densenet_tiny are all in a file of densenet121: the shapes decide. */
+static void check_recognised(const char *model, bool cut_first) {
+    struct chex_error err = {0};
+    struct chex_net *net = NULL;
+    struct chex_tensor_set set = {0};
+    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_tensor_set_begin(&set, model, NULL, &err) == CHEX_OK, "%s", err.text);
+    for (int i = 0; i < net->param_total; i++) {
+        struct chex_param *p = &net->params[i];
+        struct chex_tensor t = {.name = p->name, .rank = (size_t)p->rank};
+        for (int k = 0; k < p->rank; k++)
+            t.dims[k] = (size_t)p->dims[k] - (cut_first && i == 0);
+        BAIL_UNLESS(chex_tensor_set_add(&set, &t, NULL, &err) == CHEX_OK, "%s", err.text);
+    }
+    const char *found = chex_tensor_set_model(&set);
+    OK(found && strcmp(found, model) == 0, "the tensors of a %s%s are recognised (%s)", model,
+       cut_first ? " with one wrong shape" : "", found ? found : "none");
+    chex_tensor_set_release(&set);
+    chex_net_destroy(net);
+}
+
 int main(void) {
     /* Published parameter counts less the 1000-class head plus ours; MACs with the pooled-first
      * transitions. */
@@ -66,5 +88,10 @@ int main(void) {
     struct chex_error err;
     struct chex_net *net = NULL;
     OK_STATUS(chex_net_create("vgg16", 14, &net, &err), CHEX_E_USAGE, err, "vgg16");
+    OK(strstr(err.text, "expected densenet121 or resnet50") && !strstr(err.text, "tiny"),
+       "messages list the networks without those of tests: %s", err.text);
+    check_recognised("densenet121", false);
+    check_recognised("densenet_tiny", false);
+    check_recognised("resnet50", true);
     return tap_done();
 }
