@@ -24,14 +24,14 @@ static json_t *recorded_weights(const struct chex_session *s) {
     return loss;
 }
 
-static enum chex_status resolve(struct chex_session *s, const struct chex_label_counts *counts,
-                                struct chex_error *err) {
+static enum chex_status resolve(struct chex_session *s, const struct chex_loss *loss,
+                                const struct chex_label_counts *counts, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     const struct chex_loss_rows rows = {chex_set_class_names(s->input.train), s->net->classes,
                                         counts};
     json_t *recorded = recorded_weights(s);
-    const enum chex_status st = chex_loss_weights_make(&c->loss, c->pos_weight, c->loss_mean,
-                                                       recorded, &rows, &s->loss, err);
+    const enum chex_status st =
+        chex_loss_weights_make(loss, c->pos_weight, c->loss_mean, recorded, &rows, &s->loss, err);
     json_decref(recorded);
     return st;
 }
@@ -51,10 +51,12 @@ enum chex_status chex_session_make_loss(struct chex_session *s,
     const bool pos = strcmp(c->pos_weight, "none") != 0;
     const bool class = c->loss_mean != CHEX_LOSS_MEAN_ALL;
     enum chex_status st = CHEX_OK;
+    struct chex_loss loss = c->loss;
+    loss.uncertain_target = s->input.selection->uncertain_target;
     if (s->rank == 0)
-        st = resolve(s, counts, err);
+        st = resolve(s, &loss, counts, err);
     else
-        st = chex_loss_weights_alloc(&c->loss, pos, class, classes, &s->loss, err);
+        st = chex_loss_weights_alloc(&loss, pos, class, classes, &s->loss, err);
     CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(broadcast(s, &s->loss.pos, pos, err));
     CHEX_TRY(broadcast(s, &s->loss.class, class, err));

@@ -18,7 +18,7 @@
 enum chex_loss_mean { CHEX_LOSS_MEAN_ALL, CHEX_LOSS_MEAN_STATED };
 extern const char *const chex_loss_mean_names[]; /* NULL-terminated */
 
-/* The loss with its weights. uncertain_target is the caller's. */
+/* The loss with its weights. The array of uncertain_target belongs to the caller. */
 struct chex_loss_weights {
     struct chex_loss loss; /* its weights are NULL, or those below */
     float *pos, *class;    /* (classes); NULL: 1 for every finding */

@@ -64,8 +64,6 @@ enum chex_status chex_session_select(struct chex_session *s, struct chex_error *
 
 static struct chex_engine_config engine_config(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    struct chex_loss loss = s->loss.loss;
-    loss.uncertain_target = s->input.selection->uncertain_target;
     return (struct chex_engine_config){.net = s->net,
                                        .image_size = c->image_size,
                                        .batch = c->batch,
@@ -73,7 +71,7 @@ static struct chex_engine_config engine_config(const struct chex_session *s) {
                                        .threads = c->threads,
                                        .training = true,
                                        .node_ranks = s->world.launch->local_size,
-                                       .loss = loss,
+                                       .loss = s->loss.loss,
                                        .lr_scales = s->lr_scales,
                                        .ema_decay = c->ema_decay,
                                        .device = c->device};

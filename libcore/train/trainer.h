@@ -41,7 +41,7 @@ struct chex_train_config {
     enum chex_precision precision;
     struct chex_schedule schedule;
     struct chex_update update; /* optimiser and its constants; the run sets lr and step */
-    struct chex_loss loss;     /* kind and numbers; the run sets the weights */
+    struct chex_loss loss;     /* kind and numbers (train/loss_setup.c) */
     const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
     const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */

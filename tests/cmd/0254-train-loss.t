@@ -51,6 +51,10 @@ ok $? "the validation also has the weighted loss"
 ! same plain balanced
 ok $? "they change the parameters"
 
+expect_status 0 chex-train "${new[@]}" --output soft --uncertain Mass=smooth --loss-mean stated
+is "$(weights soft class_weight)" '"class_weight":{"Effusion":1.0,"Mass":1.2000000476837158,"Nodule":1.0}' \
+    "uncertain labels with a target count as stated: 30 images, 25 labels in the loss of Mass"
+
 asl=(--loss asl --label-smoothing 0.1 --pos-weight heavy.csv --asl-clip 0.1)
 printf 'pos_weight,class\n3.5,Mass\n0.1,effusion\n7,nodule\n' >heavy.csv
 expect_status 0 chex-train "${new[@]}" --output asl "${asl[@]}"
