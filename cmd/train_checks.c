@@ -27,18 +27,70 @@ static enum chex_status check_loss(const struct train_settings *s, struct chex_e
     return CHEX_OK;
 }
 
-/* --head-only has no augmentation and no pass through the other layers. */
-static enum chex_status check_head_only(const struct train_settings *s, struct chex_error *err) {
-    static const char *const refused[] = {"crop-scale", "hflip",       "antialias",  "rotate",
-                                          "brightness", "contrast",    "freeze",     "layer-decay",
-                                          "sync-bn",    "audit-steps", "cache",      "resident",
-                                          "machines",   "bench",       "bench-input"};
-    for (size_t i = 0; s->head_only && i < COUNT(refused); i++)
-        if (chex_opt_origin(s->set, refused[i]) > CHEX_FROM_RUN)
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "--head-only and --%s: only the classifier trains, on features "
-                                  "that are computed once",
-                                  refused[i]);
+/* Pairs of options that are refused: the first is not at its default, and of the second `when`
+ * holds. Here is every pair that the values alone decide, so that they are refused before any work;
+ * chex_session_open checks what depends on the number of processes, the engine or the checkpoint.
+ */
+enum { VALUE = 1, GIVEN = 2 }; /* not at its default; given by the user, not by the resumed run */
+#define ONE_OF "expected one of them"
+#define FEATURES "only the classifier trains, on features that are computed once"
+static const struct {
+    const char *name, *other;
+    int when;
+    const char *why;
+} refused_pairs[] = {
+    {"bench", "bench-input", VALUE, ONE_OF},
+    {"plan", "bench", VALUE, ONE_OF},
+    {"plan", "bench-input", VALUE, ONE_OF},
+    {"timeline", "bench", VALUE, "a timeline is one of a run"},
+    {"timeline", "bench-input", VALUE, "a timeline is one of a run"},
+    {"accumulate", "logical-ranks", VALUE | GIVEN, ONE_OF},
+    {"sync-bn", "bench", VALUE, "it times each rank on its own"},
+    {"audit-steps", "sync-bn", VALUE, "a pass needs all ranks, so no process can repeat one"},
+    {"audit-steps", "pipeline", VALUE, "no other process can repeat its batches"},
+    {"head-only", "pipeline", VALUE, "it reads images in every epoch"},
+    {"head-only", "crop-scale", GIVEN, FEATURES},
+    {"head-only", "hflip", GIVEN, FEATURES},
+    {"head-only", "antialias", GIVEN, FEATURES},
+    {"head-only", "rotate", GIVEN, FEATURES},
+    {"head-only", "brightness", GIVEN, FEATURES},
+    {"head-only", "contrast", GIVEN, FEATURES},
+    {"head-only", "freeze", GIVEN, FEATURES},
+    {"head-only", "layer-decay", GIVEN, FEATURES},
+    {"head-only", "sync-bn", GIVEN, FEATURES},
+    {"head-only", "audit-steps", GIVEN, FEATURES},
+    {"head-only", "cache", GIVEN, FEATURES},
+    {"head-only", "resident", GIVEN, FEATURES},
+    {"head-only", "machines", GIVEN, FEATURES},
+    {"head-only", "bench", GIVEN, FEATURES},
+    {"head-only", "bench-input", GIVEN, FEATURES},
+};
+
+static const struct chex_opt *option_of(const char *name) {
+    const struct chex_opt *o = train_program.opts;
+    while (o->type == CHEX_OPT_GROUP || strcmp(o->name, name) != 0)
+        o++;
+    return o;
+}
+
+static bool holds(const struct train_settings *s, const char *name, int when) {
+    const struct chex_opt *o = option_of(name);
+    char value[4096];
+    chex_opt_value_text(o, s, value, sizeof value);
+    const char *unset = o->def ? o->def : o->type == CHEX_OPT_FLAG ? "no" : "";
+    return (!(when & VALUE) || strcmp(value, unset) != 0) &&
+           (!(when & GIVEN) || chex_opt_origin(s->set, name) > CHEX_FROM_RUN);
+}
+
+static enum chex_status check_pairs(const struct train_settings *s, struct chex_error *err) {
+    for (size_t i = 0; i < COUNT(refused_pairs); i++) {
+        const char *other = refused_pairs[i].other;
+        if (!holds(s, refused_pairs[i].name, VALUE) || !holds(s, other, refused_pairs[i].when))
+            continue;
+        return chex_error_set(err, CHEX_E_USAGE, "--%s and --%s%s: %s", refused_pairs[i].name,
+                              other, strcmp(other, "pipeline") == 0 ? " old" : "",
+                              refused_pairs[i].why);
+    }
     return CHEX_OK;
 }
 
@@ -83,25 +135,10 @@ static enum chex_status check_prove(const struct train_settings *s, struct chex_
 enum chex_status train_check_settings(const struct train_settings *s, struct chex_error *err) {
     bool needs_output = !s->bench && !s->bench_input && !s->prove;
     CHEX_TRY(check_prove(s, err));
-    if (s->bench && s->bench_input)
-        return chex_error_set(err, CHEX_E_USAGE, "--bench and --bench-input: expected one of them");
-    if (s->plan && (s->bench || s->bench_input))
-        return chex_error_set(err, CHEX_E_USAGE, "--plan and --bench%s: expected one of them",
-                              s->bench ? "" : "-input");
+    CHEX_TRY(check_pairs(s, err));
     if (s->cluster && !s->plan)
         return chex_error_set(err, CHEX_E_USAGE, "--machines %s: expected --plan with it",
                               s->cluster);
-    if (s->timeline && (s->bench || s->bench_input))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--timeline and --bench%s: a timeline is one of a run",
-                              s->bench ? "" : "-input");
-    if (s->accumulate && s->logical_ranks &&
-        chex_opt_origin(s->set, "logical-ranks") > CHEX_FROM_RUN)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--accumulate and --logical-ranks: expected one of them");
-    if (s->sync_bn && s->bench)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--sync-bn and --bench: it times each rank on its own");
     if (s->consume > 0 && !s->bench_input)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
                               s->consume);
@@ -109,7 +146,6 @@ enum chex_status train_check_settings(const struct train_settings *s, struct che
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
                               s->bench_layers ? "layers" : "infer");
     CHEX_TRY(check_loss(s, err));
-    CHEX_TRY(check_head_only(s, err));
     /* A default --opt may be replaced by that of the resumed run, which is checked there. */
     if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
         const struct chex_update update = train_update_of(s);

@@ -61,12 +61,21 @@ enum chex_status chex_engine_load(const char *spec, const struct chex_engine_imp
     return CHEX_OK;
 }
 
+enum chex_status chex_engine_check(const char *spec, enum chex_precision precision,
+                                   const struct chex_engine_impl **impl_out,
+                                   struct chex_error *err) {
+    const char *variant;
+    find(spec, &variant);
+    CHEX_TRY(chex_engine_load(spec, impl_out, err));
+    return (*impl_out)->check ? (*impl_out)->check(variant, precision, err) : CHEX_OK;
+}
+
 enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
                                     struct chex_engine **engine_out, struct chex_error *err) {
     struct chex_engine_config c = *config;
     const struct chex_engine_impl *impl;
     find(spec, &c.variant);
-    CHEX_TRY(chex_engine_load(spec, &impl, err));
+    CHEX_TRY(chex_engine_check(spec, c.precision, &impl, err));
     CHEX_TRY(check_config(&c, err));
     struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)

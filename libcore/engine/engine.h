@@ -251,6 +251,11 @@ struct chex_engine_impl {
      * "avx2, 2 threads". On failure err says why not. */
     enum chex_status (*probe)(char *text_out, size_t size, struct chex_error *err);
 
+    /* Refuses a variant (NULL: the default) or precision that the engine does not have here, before
+     * anything is built. NULL: it has all of them, or `create` refuses. */
+    enum chex_status (*check)(const char *variant, enum chex_precision precision,
+                              struct chex_error *err);
+    /* After `check`. */
     enum chex_status (*create)(const struct chex_engine_config *config, void **self_out,
                                struct chex_error *err);
     void (*destroy)(void *self);        /* self may be NULL or half built */
@@ -308,6 +313,12 @@ extern const struct chex_engine_impl *const chex_engines[];
 enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
                                     struct chex_engine **engine_out, struct chex_error *err);
 void chex_engine_destroy(struct chex_engine *engine); /* NULL allowed */
+
+/* Whether the engine in `spec` exists here and has this variant and precision; its table.
+ * CHEX_E_USAGE, CHEX_E_ENV. chex_engine_create checks again. */
+enum chex_status chex_engine_check(const char *spec, enum chex_precision precision,
+                                   const struct chex_engine_impl **impl_out,
+                                   struct chex_error *err);
 
 /* Returns the table of the engine in `spec`, from its module if it has one. */
 enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,

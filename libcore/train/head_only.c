@@ -17,17 +17,11 @@
 
 enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
-    if (!c->head_only)
-        return CHEX_OK;
-    if (!c->init && !s->restored)
+    if (c->head_only && !c->init && !s->restored)
         return chex_error_set(
             err, CHEX_E_USAGE,
             "--head-only: the network has only the parameters of --seed, and its "
             "features mean nothing (expected --init FILE with a trained network)");
-    if (c->pipeline != CHEX_PIPELINE_NEW)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--head-only: --pipeline old reads images in every epoch (expected "
-                              "--pipeline new)");
     return CHEX_OK;
 }
 

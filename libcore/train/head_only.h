@@ -21,7 +21,7 @@
 
 #include "train/session.h"
 
-/* CHEX_E_USAGE: an option without a meaning here, or parameters that nothing but the seed gives.
+/* CHEX_E_USAGE: parameters that nothing but the seed gives.
  * After chex_session_restore. */
 enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_error *err);
 

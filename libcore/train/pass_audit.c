@@ -369,19 +369,9 @@ static enum chex_status allocate(struct chex_session *s, struct chex_error *err)
 
 enum chex_status chex_pass_audit_open(struct chex_session *s, struct chex_error *err) {
     struct place mine;
-    enum chex_status st = CHEX_OK;
     if (!s->config.audit_steps)
         return CHEX_OK;
-    if (s->config.pipeline == CHEX_PIPELINE_OLD)
-        st = chex_error_set(err, CHEX_E_USAGE,
-                            "--audit-steps: not with --pipeline old, whose batches no other rank "
-                            "can repeat");
-    else if (s->sync_bn)
-        st = chex_error_set(err, CHEX_E_USAGE,
-                            "--audit-steps: not with --sync-bn, whose passes need all ranks");
-    if (st == CHEX_OK)
-        st = allocate(s, err);
-    CHEX_TRY(chex_session_agree(s, st, err));
+    CHEX_TRY(chex_session_agree(s, allocate(s, err), err));
     memset(&mine, 0, sizeof mine);
     chex_machine_of(s, &mine.machine);
     mine.node = s->world.launch->node;

@@ -32,7 +32,7 @@
 
 #include "train/session.h"
 
-/* Makes s->audit with --audit-steps, else leaves it NULL. CHEX_E_USAGE: --pipeline old.
+/* Makes s->audit with --audit-steps, else leaves it NULL. Not with --sync-bn or --pipeline old.
  * CHEX_E_ENV: ranks have engines with different bits. Collective. */
 enum chex_status chex_pass_audit_open(struct chex_session *s, struct chex_error *err);
 void chex_pass_audit_close(struct chex_session *s); /* without an audit it does nothing */

@@ -107,11 +107,6 @@ static enum chex_status start_sync_bn(struct chex_session *s, struct chex_error 
     if (!s->sync_bn)
         return CHEX_OK;
     e.ema_decay = 0; /* the session's own engine keeps the moving average */
-    if (s->config.pipeline == CHEX_PIPELINE_OLD && chex_sync_bn_engines(s->sync_bn) > 1)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--sync-bn: --pipeline old has one batch at a time for %d logical "
-                              "ranks of one rank (expected --pipeline new)",
-                              chex_sync_bn_engines(s->sync_bn));
     return chex_sync_bn_start(s->sync_bn, s->config.engine, &e, s->engine, err);
 }
 
@@ -275,13 +270,33 @@ enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_
                                      s->at.step_in_epoch % s->steps, &s->pipeline, err);
 }
 
-/* Checked again, because options may have been taken over from the checkpoint. */
-static enum chex_status check_options(const struct chex_train_config *c, struct chex_error *err) {
+/* --freeze must match parameters. Their names do not depend on the data. */
+static enum chex_status check_freeze(const struct chex_train_config *c, struct chex_error *err) {
+    struct chex_net *net = NULL;
+    double *scales = NULL;
+    CHEX_TRY(chex_net_create(c->model, 1, &net, err));
+    const enum chex_status st = chex_layer_rates(net, c->layer_decay, c->freeze, &scales, err);
+    free(scales);
+    chex_net_destroy(net);
+    return st;
+}
+
+/* What is wrong whatever the data are: before they are read, copied to nodes or counted. Options
+ * may have been taken over from the checkpoint, so their own checks come again. */
+static enum chex_status check_options(struct chex_session *s, struct chex_error *err) {
+    struct chex_train_config *c = &s->config;
     const struct chex_schedule *p = &c->schedule;
+    const struct chex_engine_impl *impl;
     if (p->min_lr > p->lr)
         return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
                               p->min_lr, p->lr);
-    return chex_update_check(&c->update, err);
+    CHEX_TRY(chex_update_check(&c->update, err));
+    CHEX_TRY(chex_train_choose_logical_ranks(c, s->size, err));
+    CHEX_TRY(check_freeze(c, err));
+    CHEX_TRY(chex_engine_check(c->engine, c->precision, &impl, err));
+    return c->sync_bn ? chex_sync_bn_check(s->world.coll, c->logical_ranks, impl->device != NULL,
+                                           c->pipeline == CHEX_PIPELINE_OLD, err)
+                      : CHEX_OK;
 }
 
 /* What needs neither data nor engine: the options, the output folder, the manifest and the
@@ -303,13 +318,12 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_SETUP);
     if (s->complete)
         return CHEX_OK;
-    CHEX_TRY(chex_session_agree(s, check_options(&s->config, err), err));
+    CHEX_TRY(chex_session_agree(s, check_options(s, err), err));
     CHEX_TRY(chex_session_agree(s, chex_head_only_check(s, err), err));
     return chex_session_check_init(s, err);
 }
 
 static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_train_choose_logical_ranks(&s->config, s->size, err));
     CHEX_TRY(chex_session_agree(s, chex_session_select(s, err), err));
     CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
     s->steps = chex_order_steps(&s->input.order);

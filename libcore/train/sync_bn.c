@@ -68,17 +68,35 @@ void chex_sync_bn_sums(const struct chex_net *net, int *sums_out, uint64_t *byte
     }
 }
 
+enum chex_status chex_sync_bn_check(const struct chex_coll *coll, int logical_ranks, bool on_device,
+                                    bool old_pipeline, struct chex_error *err) {
+    int from, to;
+    chex_reduce_run(logical_ranks, coll->size, coll->rank, &from, &to);
+    const int own = to - from;
+    if (own > CHEX_SYNC_BN_MOST)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn: %d logical ranks on one rank (expected at most %d, as "
+                              "each needs an engine of its own): use more ranks, or fewer logical "
+                              "ranks with a larger --batch-size",
+                              own, CHEX_SYNC_BN_MOST);
+    if (own > 1 && on_device)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn: %d logical ranks on one GPU (expected 1): run as many "
+                              "ranks as --logical-ranks, without --accumulate",
+                              own);
+    if (own > 1 && old_pipeline)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--sync-bn: --pipeline old has one batch at a time for %d logical "
+                              "ranks of one rank (expected --pipeline new)",
+                              own);
+    return CHEX_OK;
+}
+
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,
                                      int logical_ranks, struct chex_sync_bn **out,
                                      struct chex_error *err) {
     int from, to;
     chex_reduce_run(logical_ranks, coll->size, coll->rank, &from, &to);
-    if (to - from > CHEX_SYNC_BN_MOST)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--sync-bn: %d logical ranks on one rank (expected at most %d, as "
-                              "each needs an engine of its own): use more ranks, or fewer logical "
-                              "ranks with a larger --batch-size",
-                              to - from, CHEX_SYNC_BN_MOST);
     struct chex_sync_bn *b = chex_alloc_zeroed(1, sizeof *b);
     if (!b)
         return chex_error_memory(err, "--sync-bn");
@@ -150,11 +168,6 @@ enum chex_status chex_sync_bn_start(struct chex_sync_bn *b, const char *spec,
     b->member[0].engine = first;
     if (b->count == 1)
         return CHEX_OK;
-    if (first->impl->device)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--sync-bn: %d logical ranks on one GPU (expected 1): run as many "
-                              "ranks as --logical-ranks, without --accumulate",
-                              b->count);
     for (int i = 1; i < b->count; i++)
         CHEX_TRY(make_engine(b, i, spec, config, err));
     return copy_state(b, err);

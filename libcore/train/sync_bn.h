@@ -28,8 +28,12 @@ struct chex_sync_bn;
  * backward, one for each operation whose output a batch norm reads. */
 void chex_sync_bn_sums(const struct chex_net *net, int *sums_out, uint64_t *bytes_out);
 
-/* For the logical ranks of this process. coll and net are borrowed. CHEX_E_USAGE: more
- * than CHEX_SYNC_BN_MOST. Not collective. */
+/* Whether the logical ranks of this process can pass together: CHEX_E_USAGE if they are more than
+ * CHEX_SYNC_BN_MOST, or several that share a GPU or the old pipeline. Comes before all work. */
+enum chex_status chex_sync_bn_check(const struct chex_coll *coll, int logical_ranks, bool on_device,
+                                    bool old_pipeline, struct chex_error *err);
+
+/* For the logical ranks of this process. coll and net are borrowed. Not collective. */
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,
                                      int logical_ranks, struct chex_sync_bn **out,
                                      struct chex_error *err);
@@ -39,7 +43,7 @@ void chex_sync_bn_destroy(struct chex_sync_bn *b); /* NULL allowed; before engin
 void chex_sync_bn_configure(struct chex_sync_bn *b, int i, struct chex_engine_config *config);
 
 /* Creates the engines after the first. first: engine 0 with its state, borrowed. config: that of
- * engine 0 before chex_sync_bn_configure. CHEX_E_USAGE: several engines would share a GPU. */
+ * engine 0 before chex_sync_bn_configure. */
 enum chex_status chex_sync_bn_start(struct chex_sync_bn *b, const char *spec,
                                     const struct chex_engine_config *config,
                                     struct chex_engine *first, struct chex_error *err);

@@ -87,7 +87,7 @@ else
     skip "no AVX2 here" 2
 fi
 expect_status 2 chex-train "${run[@]}" --audit-steps 2 --pipeline old --output bad
-error_line '--audit-steps: not with --pipeline old' "the old pipeline is refused"
+error_line '--audit-steps and --pipeline old: no other process can repeat its batches' "the old pipeline is refused"
 expect_status 2 chex-train "${run[@]}" --audit-steps=-1 --output bad
 [ ! -e bad ]
 ok $? "a refused run writes nothing"

@@ -124,10 +124,6 @@ static void init_fields(struct cpu_engine *e, const struct cpu_kernels *kernels,
 enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
                                  const struct chex_engine_config *config, void **self_out,
                                  struct chex_error *err) {
-    if (config->precision == CHEX_FP16)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "engine cpu: precision fp16 needs a GPU (its range is too small for "
-                              "gradients without loss scaling): use bf16 or fp32");
     struct cpu_engine *e = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
         return chex_error_memory(err, "cpu engine");
@@ -140,6 +136,16 @@ enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
     else
         *self_out = e;
     return st;
+}
+
+static enum chex_status cpu_check(const char *variant, enum chex_precision precision,
+                                  struct chex_error *err) {
+    const struct cpu_kernels *kernels = NULL;
+    if (precision == CHEX_FP16)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "engine cpu: precision fp16 needs a GPU (its range is too small for "
+                              "gradients without loss scaling): use bf16 or fp32");
+    return choose(variant, precision, &kernels, err);
 }
 
 static enum chex_status cpu_create(const struct chex_engine_config *config, void **self_out,
@@ -281,6 +287,7 @@ const struct chex_engine_impl chex_engine_cpu = {
     .name = "cpu",
     .summary = "vector kernels on the processor's cores (amx, avx512, avx2, generic)",
     .probe = cpu_probe,
+    .check = cpu_check,
     .create = cpu_create,
     .destroy = cpu_destroy,
     .variant = cpu_variant,

@@ -155,14 +155,19 @@ static enum chex_status fill(struct chex_ref_engine *r, struct chex_error *err) 
     return CHEX_OK;
 }
 
-static enum chex_status ref_create(const struct chex_engine_config *config, void **self_out,
-                                   struct chex_error *err) {
-    if (config->variant)
+static enum chex_status ref_check(const char *variant, enum chex_precision precision,
+                                  struct chex_error *err) {
+    if (variant)
         return chex_error_set(err, CHEX_E_USAGE, "engine ref has no variant '%s': expected ref",
-                              config->variant);
-    if (config->precision == CHEX_FP16)
+                              variant);
+    if (precision == CHEX_FP16)
         return chex_error_set(err, CHEX_E_USAGE,
                               "engine ref: precision fp16: expected bf16, fp32 or fp32-strict");
+    return CHEX_OK;
+}
+
+static enum chex_status ref_create(const struct chex_engine_config *config, void **self_out,
+                                   struct chex_error *err) {
     struct chex_ref_engine *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "engine ref");
@@ -341,6 +346,7 @@ const struct chex_engine_impl chex_engine_ref = {
     .name = "ref",
     .summary = "plain loops with double sums: the definition of the numerics",
     .probe = ref_probe,
+    .check = ref_check,
     .create = ref_create,
     .destroy = ref_destroy,
     .variant = ref_variant,
