@@ -332,7 +332,7 @@ static bool other_loss(const char *metrics, uint64_t step, double loss) {
 /* A stretch may pass the end of an epoch (--checkpoint-every 2epochs). Its validation decides the
  * rate of plateau, and nothing else. */
 static enum chex_status next_epoch(struct chex_session *s, struct chex_error *err) {
-    struct chex_validation v = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch};
+    struct chex_validation v = {.training_loss = s->at.epoch_loss / (double)s->at.step_in_epoch};
     if (s->config.schedule.kind == CHEX_SCHED_PLATEAU && s->input.val) {
         const size_t groups = 1 + (size_t)s->input.selection->sources.count;
         double *aurocs = chex_alloc_zeroed(groups * (size_t)s->net->classes, sizeof *aurocs);
@@ -343,7 +343,7 @@ static enum chex_status next_epoch(struct chex_session *s, struct chex_error *er
         free(aurocs);
         CHEX_TRY(chex_session_agree(s, st, err));
     }
-    chex_schedule_observe(&s->config.schedule, v.loss);
+    chex_schedule_observe(&s->config.schedule, v.training_loss);
     s->at.epoch++;
     s->at.step_in_epoch = 0;
     s->at.epoch_loss = 0;
