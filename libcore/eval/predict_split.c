@@ -202,7 +202,7 @@ static enum chex_status add_logits(struct run *r, const struct flight *f, struct
                     chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
             double *sum = f->sums + i * (classes + LOSSES);
-            sum[c] += chex_eval_probability(z) / r->view_count;
+            sum[c] += r->config->logits ? z : chex_eval_probability(z) / r->view_count;
             const double plain = y >= 0 ? cross_entropy(z, y) : 0;
             const double training =
                 r->config->loss ? chex_loss_value(r->config->loss, (int)c, y, z) : plain;
@@ -266,8 +266,8 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
         CHEX_TRY(put(r, &sum[classes], LOSSES * sizeof *sum, err));
         for (size_t c = 0; c < classes; c++) {
-            const double p = chex_eval_as_written(sum[c]);
-            CHEX_TRY(put(r, &p, sizeof p, err));
+            const double score = r->config->logits ? sum[c] : chex_eval_as_written(sum[c]);
+            CHEX_TRY(put(r, &score, sizeof score, err));
         }
         for (size_t c = 0; c < classes; c++) {
             const int8_t y = label_of(r, chex_set_labels(r->set, ready->rows[i]), c);

@@ -27,6 +27,8 @@ extern const char *const chex_tta_names[]; /* "none", "flip", "tencrop", NULL */
 struct chex_eval_config {
     int workers; /* threads of the input pipeline, >= 1 */
     enum chex_tta tta;
+    bool logits;   /* the scores are logits, which rank without ties where probabilities are 0 or 1
+                      in fp32; only without tta */
     bool progress; /* a bar on stderr; only rank 0 shows it */
     /* A network with other classes than the set: for each class of the network its name and the
      * class of the set, or -1: its labels are not stated. NULL: both have the same classes. */

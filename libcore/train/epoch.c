@@ -247,7 +247,7 @@ enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
     const bool average = s->config.ema_decay > 0;
     if (average)
         CHEX_TRY(chex_session_agree(s, chex_engine_swap_ema(s->engine, err), err));
-    enum chex_status st = chex_train_validate(&s->world, s->engine, &s->input, s->config.workers,
+    enum chex_status st = chex_train_validate(&s->world, s->engine, &s->input, &s->config,
                                               s->at.step, &s->time_left, aurocs, v, err);
     if (average && st == CHEX_OK)
         st = chex_engine_swap_ema(s->engine, err);

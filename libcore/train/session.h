@@ -239,9 +239,9 @@ enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_er
 
 /* validate.c: on the validation rows. */
 struct chex_validation {
-    double loss;          /* plain binary cross-entropy */
+    double loss; /* plain binary cross-entropy; with --loss-mean stated over the stated labels */
     double training_loss; /* the loss that the run minimises */
-    double auroc;         /* mean; NaN if undefined */
+    double auroc;         /* mean, of the ranks of the logits; NaN if undefined */
     int64_t defined;      /* classes with an AUROC */
 };
 
@@ -250,10 +250,10 @@ struct chex_validation {
  * chex_run_output): set on rank 0, unused on the others. Collective. */
 enum chex_status chex_train_validate(const struct chex_train_world *world,
                                      struct chex_engine *engine,
-                                     const struct chex_train_input *input, int workers,
-                                     uint64_t step, struct chex_time_left *time_left,
-                                     double *aurocs, struct chex_validation *out,
-                                     struct chex_error *err);
+                                     const struct chex_train_input *input,
+                                     const struct chex_train_config *train, uint64_t step,
+                                     struct chex_time_left *time_left, double *aurocs,
+                                     struct chex_validation *out, struct chex_error *err);
 
 /* run_timeline.c: all four do nothing without --timeline.
  * Starts recording. Collective. */

@@ -156,6 +156,19 @@ static void warn_of_short_average(const struct chex_session *s) {
             c->ema_decay, (unsigned long long)updates, chex_text_s(updates), since, 100 * first);
 }
 
+/* --max-steps belongs to a start, and the schedule to the run. */
+static void warn_of_cut_cosine(const struct chex_session *s) {
+    const struct chex_train_config *c = &s->config;
+    const uint64_t all = (uint64_t)c->epochs * s->steps, end = c->max_steps;
+    if (c->schedule.kind == CHEX_SCHED_COSINE && end && end < all)
+        chex_warn(
+            "--sched cosine: the rate falls over the %llu steps of --epochs %lld; at the end "
+            "of --max-steps %llu it is %.3g: to end there, give --epochs %.3g",
+            (unsigned long long)all, (long long)c->epochs, (unsigned long long)end,
+            chex_schedule_lr(&c->schedule, (end - 1) / s->steps, (end - 1) % s->steps, s->steps),
+            ceil((double)end / (double)s->steps));
+}
+
 static void warn_of_labels(const struct chex_label_gaps *gaps) {
     if (gaps->train[0])
         chex_warn("%s", gaps->train);
@@ -456,8 +469,10 @@ enum chex_status chex_session_open(struct chex_session *s, struct chex_error *er
     CHEX_TRY(open_work(s, err));
     describe(s);
     warn_of_labels(&s->gaps);
-    if (s->rank == 0)
+    if (s->rank == 0) {
         warn_of_short_average(s);
+        warn_of_cut_cosine(s);
+    }
     return CHEX_OK;
 }
 

@@ -67,6 +67,24 @@ static enum chex_status score(const struct chex_predictions *table,
     return selection->sources.count > 1 ? score_sources(table, selection, aurocs, err) : CHEX_OK;
 }
 
+/* --loss-mean stated: of each finding the mean over the labels that its images state, 0 if they
+ * state none; then the mean over the findings. The scores of the table are logits. */
+static double mean_over_stated(const struct chex_predictions *table) {
+    static const struct chex_loss plain;
+    const size_t classes = (size_t)table->classes;
+    double sum = 0;
+    for (size_t c = 0; c < classes; c++) {
+        double of_class = 0;
+        size_t stated = 0;
+        for (size_t i = c; i < table->rows * classes; i += classes) {
+            of_class += chex_loss_value(&plain, (int)c, table->label[i], table->score[i]);
+            stated += table->label[i] >= 0;
+        }
+        sum += stated ? of_class / (double)stated : 0;
+    }
+    return sum / (double)classes;
+}
+
 /* A validation may take longer than any stall limit, so each batch is a beat. */
 static void advanced(void *arg, bool waits) {
     const struct beat *b = arg;
@@ -78,12 +96,13 @@ static void advanced(void *arg, bool waits) {
 }
 
 enum chex_status chex_train_validate(const struct chex_train_world *w, struct chex_engine *engine,
-                                     const struct chex_train_input *input, int workers,
-                                     uint64_t step, struct chex_time_left *time_left,
-                                     double *aurocs, struct chex_validation *out,
-                                     struct chex_error *err) {
+                                     const struct chex_train_input *input,
+                                     const struct chex_train_config *train, uint64_t step,
+                                     struct chex_time_left *time_left, double *aurocs,
+                                     struct chex_validation *out, struct chex_error *err) {
     struct beat beat = {w->watchdog, step, time_left, w->stop};
-    const struct chex_eval_config config = {.workers = workers,
+    const struct chex_eval_config config = {.workers = train->workers,
+                                            .logits = true,
                                             .advanced = advanced,
                                             .advanced_arg = &beat,
                                             .stop = w->stop,
@@ -93,6 +112,8 @@ enum chex_status chex_train_validate(const struct chex_train_world *w, struct ch
     struct chex_eval_loss loss;
     CHEX_TRY(chex_eval_run(engine, input->val, w->coll, &config, &table, &loss, err));
     struct chex_validation v = {.loss = loss.bce, .training_loss = loss.training};
+    if (w->launch->rank == 0 && train->loss_mean == CHEX_LOSS_MEAN_STATED)
+        v.loss = mean_over_stated(table);
     advanced(&beat, false);
     enum chex_status st =
         w->launch->rank == 0 ? score(table, input->selection, aurocs, &v, err) : CHEX_OK;

@@ -17,6 +17,8 @@ train() { chex-train --data set "${here[@]}" "$@"; }
 
 expect_status 0 train "${run[@]}" --output whole --max-steps 6
 expect_status 0 train "${run[@]}" --output run --max-steps 2
+like "$(err)" 'sched cosine: the rate falls over the [0-9]+ steps of --epochs 3; at the end of --max-steps 2 it is 0.00[0-9]+: to end there, give --epochs 1$' \
+    "a run that --max-steps ends within the cosine is warned about"
 expect_status 0 train --output run --max-steps 6
 like "$(err)" "taken from run/checkpoints/step-0000000002.h5: image-size '32', batch-size '2', epochs '3', opt 'adamw', lr '0.00123456789012345', weight-decay '0.01', sched 'cosine', seed '5', order 'global', deterministic 'yes', checkpoint-keep '0'; changed since: max-steps '2' -> '6'" \
     "one line says what is taken over and what changes"

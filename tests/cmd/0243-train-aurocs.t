@@ -47,6 +47,28 @@ for c in found["classes"]:
     assert (a is None) == (b is None) and (a is None or abs(a - b) < 1e-8), c
 P
 
+# A head 4,096 times as large gives logits in the same order, and probabilities of 0 and 1 in fp32.
+tiny=("${train[@]}" --model densenet_tiny)
+expect_status 0 "${tiny[@]}" --max-steps 2 --lr 1e-2 --output tiny
+expect_status 0 chex-eval export --checkpoint tiny/last.h5 --output small.safetensors -q
+expect_status 0 python3 - <<'P'
+import json, struct
+data = bytearray(open("small.safetensors", "rb").read())
+start = 8 + struct.unpack_from("<Q", data)[0]
+for name, tensor in json.loads(data[8:start]).items():
+    if name.startswith("classifier."):
+        a, b = (start + x for x in tensor["data_offsets"])
+        values = struct.unpack(f"<{(b - a) // 4}f", data[a:b])
+        struct.pack_into(f"<{len(values)}f", data, a, *(4096 * x for x in values))
+open("large.safetensors", "wb").write(data)
+P
+aurocs() { grep -o '"auroc":{[^}]*}' "$1/metrics.jsonl" | tail -n 1; }
+for head in small large; do
+    expect_status 0 "${tiny[@]}" --init $head.safetensors --max-steps 1 --lr 0 --output $head
+done
+like "$(aurocs small)" 'Atelectasis":0\.[0-9]' "the AUROC of a finding is a number"
+is "$(aurocs large)" "$(aurocs small)" "saturated probabilities do not tie: the AUROC is that of the logits"
+
 # A run without validation images has no AUROC.
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output all -q >all.out
 expect_status 0 "${train[@]}" --data all --epochs 1 --output all-run

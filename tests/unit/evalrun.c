@@ -258,6 +258,9 @@ static void *one_rank(void *arg) {
 /* What each rank is given as `stop`. */
 static const volatile sig_atomic_t *stops[MAX_RANKS];
 
+/* What each rank is given as `logits`. */
+static bool logits;
+
 /* answers: (size); the caller destroys the predictions. */
 static void run(int size, int batch, int workers, enum chex_tta tta, struct answer *answers) {
     static struct party party;
@@ -267,8 +270,9 @@ static void run(int size, int batch, int workers, enum chex_tta tta, struct answ
     for (int r = 0; r < size; r++) {
         sem_init(&party.full[r], 0, 0);
         sem_init(&party.taken[r], 0, 0);
-        answers[r] = (struct answer){{&party, r}, batch, {workers, tta, false}, NULL, {NAN, NAN}, 0, {0}};
+        answers[r] = (struct answer){{&party, r}, batch, {workers, tta}, NULL, {NAN, NAN}, 0, {0}};
         answers[r].config.stop = stops[r];
+        answers[r].config.logits = logits;
         BAIL_UNLESS(pthread_create(&thread[r], NULL, one_rank, &answers[r]) == 0, "no thread");
     }
     for (int r = 0; r < size; r++) {
@@ -389,6 +393,21 @@ static void test_ranks(void) {
     }
 }
 
+static void test_logits(void) {
+    struct answer p, z[2];
+    run(1, 8, 1, CHEX_TTA_NONE, &p);
+    logits = true;
+    run(2, 8, 1, CHEX_TTA_NONE, z);
+    logits = false;
+    bool same = p.predictions && z[0].predictions && same_loss(&p, &z[0]);
+    for (size_t i = 0; same && i < ROWS * CLASSES; i++)
+        same = chex_eval_as_written(chex_eval_probability(z[0].predictions->score[i])) ==
+               p.predictions->score[i];
+    OK(same, "scores that are logits have the probabilities and the losses of the others");
+    chex_predictions_destroy(p.predictions);
+    chex_predictions_destroy(z[0].predictions);
+}
+
 static void test_faults(void) {
     struct answer a[4];
     poison = (float)pixel(40, 3, 3) / 255.0f; /* the first of the centre crop of 20 px to 14 */
@@ -454,6 +473,7 @@ int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
     make_set();
     test_ranks();
+    test_logits();
     test_faults();
     test_stop();
     for (int i = 0; i < SHARDS; i++)
