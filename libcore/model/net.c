@@ -379,3 +379,11 @@ void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads,
             init_item(&init, i, 0);
     chex_pool_destroy(pool);
 }
+
+void chex_net_init_head(const struct chex_net *net, uint64_t seed, float *state) {
+    const struct init init = {net, seed, state};
+    for (int i = 0; i < net->param_total; i++)
+        if (net->params[i].kind == CHEX_PARAM_FC_WEIGHT ||
+            net->params[i].kind == CHEX_PARAM_FC_BIAS)
+            init_part(&init, i, 0, net->params[i].count);
+}

@@ -139,6 +139,8 @@ int chex_net_find_param(const struct chex_net *net, const char *name);
  * - linear layer: weight uniform in +-1/sqrt(fan in); bias the same (RESNET) or 0 (DENSENET)
  * The values depend on the seed, not on the number of threads (>= 1, the caller included). */
 void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads, float *state);
+/* The same values for the linear layer alone; the rest of state is not touched. */
+void chex_net_init_head(const struct chex_net *net, uint64_t seed, float *state);
 
 /* ---- for the files that build networks; see densenet.c ---- */
 struct chex_net *chex_net_new(const char *model, int classes);

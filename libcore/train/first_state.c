@@ -79,10 +79,12 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
 static enum chex_status first_params(struct chex_session *s, float *state, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     enum chex_status st = CHEX_OK;
-    if (s->rank == 0)
-        chex_net_init_state(s->net, c->seed, c->threads, state);
-    if (s->rank == 0 && c->init)
+    if (s->rank == 0 && c->init) {
+        chex_net_init_head(s->net, c->seed, state); /* the file may have none that fits */
         st = read_init(s, state, err);
+    } else if (s->rank == 0) {
+        chex_net_init_state(s->net, c->seed, c->threads, state);
+    }
     CHEX_TRY(chex_session_agree(s, st, err));
     const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
     CHEX_TRY(chex_group_broadcast(s->world.coll->group, state, s->net->state_count * sizeof *state,

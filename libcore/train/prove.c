@@ -21,6 +21,7 @@
 #include "base/units.h"
 #include "engine/update.h"
 #include "train/head_only.h"
+#include "train/prove_files.h"
 #include "train/provenance.h"
 
 static uint64_t get_u64(const json_t *o, const char *key) {
@@ -145,10 +146,11 @@ static void choose(json_t *list, size_t count) {
     }
 }
 
-/* The order of the work: {"stretches": [...], "recorded": N, "possible": N}. */
+/* The order of the work: {"stretches": [...], "recorded": N, "possible": N}, and the "files", which
+ * are checked here. */
 static enum chex_status make_order(const struct chex_prove *p, json_t **out,
                                    struct chex_error *err) {
-    json_t *provenance = NULL, *list = json_array();
+    json_t *provenance = NULL, *list = json_array(), *files = NULL;
     struct chex_checkpoint_line *states = NULL, none = {0};
     size_t count = 0;
     enum chex_status st = chex_provenance_read(p->run, &provenance, err);
@@ -166,11 +168,13 @@ static enum chex_status make_order(const struct chex_prove *p, json_t **out,
             p->run, count, count == 1 ? "" : "s", p->run);
     if (p->stretches)
         choose(list, (size_t)p->stretches);
+    if (st == CHEX_OK)
+        st = chex_prove_files(p->run, provenance, &files, err);
     free(states);
     json_decref(provenance);
     if (st == CHEX_OK)
         *out = chex_result(CHEX_FIELD("recorded", count), CHEX_FIELD("possible", possible),
-                           CHEX_FIELD("stretches", list));
+                           CHEX_FIELD("stretches", list), CHEX_FIELD("files", files));
     else
         json_decref(list);
     return st;
@@ -509,35 +513,47 @@ static void read_metrics(struct proof *p) {
     free(path);
 }
 
-/* Rank 0: the result, with the number of equal stretches. */
-static json_t *proof_json(const char *run, const json_t *order, int64_t *equal_out) {
-    json_t *list = json_object_get(order, "stretches"), *stretch;
+static int64_t count_equal(const json_t *list) {
+    int64_t equal = 0;
+    json_t *one;
     size_t i;
-    *equal_out = 0;
-    json_array_foreach(list, i, stretch) {
-        json_object_del(stretch, "start");
-        *equal_out += json_is_true(json_object_get(stretch, "equal"));
-    }
+    json_array_foreach(list, i, one) equal += json_is_true(json_object_get(one, "equal"));
+    return equal;
+}
+
+/* Rank 0: the result. */
+static json_t *proof_json(const char *run, const json_t *order) {
+    json_t *list = json_object_get(order, "stretches"), *stretch;
+    json_t *files = json_object_get(order, "files");
+    size_t i;
+    json_array_foreach(list, i, stretch) json_object_del(stretch, "start");
     return chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("command", "chex-train"),
                        CHEX_FIELD("version", CHEXNET_VERSION), CHEX_FIELD("run", run),
                        CHEX_FIELD("recorded_checkpoints", get_u64(order, "recorded")),
                        CHEX_FIELD("possible_stretches", get_u64(order, "possible")),
-                       CHEX_FIELD("equal_stretches", *equal_out),
-                       CHEX_FIELD("stretches", json_incref(list)));
+                       CHEX_FIELD("equal_stretches", count_equal(list)),
+                       CHEX_FIELD("stretches", json_incref(list)),
+                       CHEX_FIELD("equal_files", count_equal(files)),
+                       CHEX_FIELD("files", json_incref(files)));
 }
 
 static enum chex_status verdict(const struct proof *p, const json_t *order, json_t **proof_out,
                                 struct chex_error *err) {
-    int64_t equal;
-    const size_t all = json_array_size(json_object_get(order, "stretches"));
-    *proof_out = proof_json(p->prove->run, order, &equal);
+    static const struct {
+        const char *list, *text;
+    } parts[] = {{"stretches", "repeated stretches differ from what the run recorded"},
+                 {"files", "files are not what the run recorded"}};
+    *proof_out = proof_json(p->prove->run, order);
     if (!*proof_out)
         return chex_error_memory(err, NULL);
-    if ((size_t)equal == all)
-        return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: %zu of %zu repeated stretches differ from what the run recorded",
-                          p->prove->run, all - (size_t)equal, all);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *list = json_object_get(order, parts[i].list);
+        const size_t all = json_array_size(list), equal = (size_t)count_equal(list);
+        if (equal < all)
+            return chex_error_set(err, CHEX_E_DATA, "%s: %zu of %zu %s", p->prove->run, all - equal,
+                                  all, parts[i].text);
+    }
+    return CHEX_OK;
 }
 
 enum chex_status chex_train_prove(const struct chex_prove *prove,

@@ -12,6 +12,8 @@
  * first step after which the states differed, and the file of the stretch's end, if it exists, the
  * first parameter.
  *
+ * Before the stretches the files are checked without repeating a step (train/prove_files.h).
+ *
  * Nothing is written. Options of the run come from provenance.json, or from the checkpoint if the
  * run has no such file.
  */
@@ -37,8 +39,8 @@ enum chex_status chex_prove_options_read(const char *run, struct chex_prove_opti
 /* config: options of the run, except those that the run's own records replace. world->restore must
  * be set. *proof_out: a JSON object on rank 0, which the caller releases, also with CHEX_E_DATA;
  * NULL on the other ranks. share/man/chex-train.1 lists its keys.
- * - CHEX_OK: all stretches are equal.
- * - CHEX_E_DATA: a stretch differs, or the run has none that can be repeated.
+ * - CHEX_OK: all stretches and files are equal.
+ * - CHEX_E_DATA: a stretch or file differs, or the run has none that can be repeated.
  * - CHEX_E_USAGE, CHEX_E_ENV: these processes or this machine cannot give the same bits.
  * - CHEX_E_PREEMPTED: a signal asked to stop.
  * *together_out as in chex_train_run. Collective. */

@@ -24,7 +24,7 @@ like "$(out)" '^run: 3 of 3 repeated stretches are equal to the last bit \(3 of 
 is "$(find run -type f -exec sha256sum {} + | sort)" "$before" "the run's files are unchanged"
 expect_status 0 chex-train --prove run --stretches 2 --threads 2 --json
 like "$(out)" '"equal_stretches": 2' "K stretches are chosen"
-is "$(grep -c '"equal": true' out)" 2 "--json has an object for each of them"
+is "$(grep -c '"repeated_digest"' out)" 2 "--json has an object for each of them"
 cp out result.json
 /usr/bin/python3 -c 'import json; json.load(open("result.json"))'
 ok $? "--json is one object"
@@ -75,6 +75,23 @@ error_line 'rate: 1 of 3 repeated stretches differ' "a stretch that differs is s
 like "$(out)" 'from step +4 to +6: DIFFERENT: recorded [0-9a-f]{32}, repeated [0-9a-f]{32}' "its digests are printed"
 like "$(out)" 'the first other loss is that of step 6' "and the first step with another loss"
 like "$(out)" 'the first other parameter is features.conv0.weight' "and the first other parameter"
+like "$(out)" '^config.json: DIFFERENT: its options are not those of the newest start' "config.json has other options than that start"
+damage() { # FILE: one bit of a copy that shares no bytes with other names of the file
+    cp "$1" copy && printf '\377' | dd of=copy bs=1 seek=200000 conv=notrunc status=none && mv copy "$1"
+}
+for file in best.h5 last.h5 checkpoints/step-0000000006.h5; do
+    rm -rf damaged && cp -r run damaged && damage damaged/$file
+    expect_status 3 chex-train --prove damaged --stretches 1
+    like "$(out)" "^$file: DIFFERENT: damaged/$file: .*checksum" "a damaged $file is found"
+done
+error_line 'damaged: 1 of [0-9]+ files are not what the run recorded' "and is status 3"
+rm -rf damaged && cp -r run damaged && rm damaged/best.h5
+cp run/checkpoints/step-0000000002.h5 damaged/last.h5
+sed -i 's/"step":2,\(.*\)"digest":"[0-9a-f]*"/"step":2,\1"digest":"00000000000000000000000000000000"/' damaged/checkpoints.jsonl
+expect_status 3 chex-train --prove damaged --stretches 1 --json
+like "$(tr -d '\n' <out)" '"file": "last.h5", *"equal": false, *"step": 2,.*"fault": "it holds another state than the one recorded' \
+    "a state that was not recorded is found"
+like "$(tr -d '\n' <out)" '"file": "best.h5", *"equal": false,.*"fault": "it does not exist"' "so is a missing best.h5"
 other engine 's/"variant": ".*"/"variant": "avx9"/' provenance.json
 expect_status 4 chex-train --prove engine --engine cpu
 error_line 'computed with the engine cpu:avx9, fp32, and this is cpu:[a-z0-9]+, fp32: their bits differ' \

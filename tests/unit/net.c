@@ -42,6 +42,15 @@ static void check_init(const char *model, const char *name, double std) {
     chex_net_init_state(net, 11, 3, shared);
     OK(memcmp(alone, shared, net->state_count * sizeof *alone) == 0,
        "%s: initial values are the same with 1 and 3 threads", model);
+    const struct chex_op *head = &net->ops[net->op_count - 1];
+    const size_t from = net->params[head->weight].offset, count = net->param_count - from;
+    memset(shared, 0, net->state_count * sizeof *shared);
+    chex_net_init_head(net, 11, shared);
+    bool rest = true;
+    for (size_t i = 0; i < net->state_count; i++)
+        rest = rest && (i - from < count || shared[i] == 0);
+    OK(rest && memcmp(alone + from, shared + from, count * sizeof *alone) == 0,
+       "%s: the head alone gets the same values", model);
     const struct chex_param *p = &net->params[chex_net_find_param(net, name)];
     double sum = 0, squares = 0, n = (double)p->count;
     for (size_t i = 0; i < p->count; i++) {
