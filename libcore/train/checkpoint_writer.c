@@ -164,7 +164,8 @@ enum chex_status chex_checkpoint_writer_finish(struct chex_checkpoint_writer *w,
                                                struct chex_checkpoint_line *written_out,
                                                struct chex_error *err) {
     pthread_mutex_lock(&w->lock);
-    if (w->state == HELD && held == CHEX_HELD_DROP)
+    /* One that is due is not held, even if the thread has not begun it yet. */
+    if (w->state == HELD && held == CHEX_HELD_DROP && w->begin_ns > chex_clock_ns())
         release_meta(w);
     if (w->state == HELD) {
         w->begin_ns = 0;
