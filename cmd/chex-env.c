@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "check/check.h"
+#include "command.h"
 #include "option_rows.h"
 #include "preempt.h"
 #include "shard/versions.h"
@@ -460,5 +461,5 @@ int main(int argc, char **argv) {
     if (err.text[0])
         chex_err("%s", err.text);
     chex_opt_destroy(set);
-    return after_usage(st, prolog);
+    return (int)command_report_end(after_usage(st, prolog));
 }

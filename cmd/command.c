@@ -4,7 +4,9 @@
  */
 #include "command.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -26,6 +28,20 @@ static enum chex_status run(const struct chex_opt_program *program, int argc, ch
     return chex_fs_flush_stdout(err);
 }
 
+enum chex_status command_report_end(enum chex_status status) {
+    struct chex_error err = {0};
+    char text[16];
+    const char *path = getenv("CHEX_STATUS_FILE");
+    if (!path || !*path || chex_launch_env_rank() != 0)
+        return status;
+    snprintf(text, sizeof text, "%d\n", (int)status);
+    const enum chex_status written = chex_fs_write(path, text, strlen(text), &err);
+    if (status != CHEX_OK || written == CHEX_OK)
+        return status;
+    chex_err("CHEX_STATUS_FILE: %s", err.text);
+    return written;
+}
+
 int command_main(const struct chex_opt_program *command, int argc, char **argv,
                  void (*refuse)(const struct chex_error *err)) {
     struct chex_error err = {0};
@@ -41,5 +57,5 @@ int command_main(const struct chex_opt_program *command, int argc, char **argv,
         chex_err("%s", err.text);
     chex_opt_destroy(set);
     free(settings);
-    return (int)st;
+    return (int)command_report_end(st);
 }

@@ -14,4 +14,10 @@
 int command_main(const struct chex_opt_program *command, int argc, char **argv,
                  void (*refuse)(const struct chex_error *err));
 
+/* The last act of every command. If CHEX_STATUS_FILE is set, rank 0 writes the exit status into
+ * that file: srun may end with 0 without having started a task, so a batch script needs the
+ * command's own word. Returns the exit status: a file that cannot be written makes a failure of a
+ * success. */
+enum chex_status command_report_end(enum chex_status status);
+
 #endif

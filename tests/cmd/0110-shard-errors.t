@@ -262,4 +262,16 @@ expect_status 0 limited -Sn chex-shard verify many
 expect_status 4 limited -n chex-shard verify many
 error_line "many: 40 files are open at a time, but a process may open 24 files: .*ulimit -Hn" \
     "the limit is named, and no shard is blamed"
+
+# Scripts cannot trust the status of srun.
+CHEX_STATUS_FILE=said expect_status 0 chex-shard info many
+is "$(cat said) $(err)" "0 " "rank 0 leaves its status in the file that CHEX_STATUS_FILE names"
+CHEX_STATUS_FILE=said expect_status 3 chex-shard info absent
+is "$(cat said)" 3 "so it does if it fails"
+rm said
+SLURM_PROCID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 CHEX_STATUS_FILE=said expect_status 0 chex-shard info many
+[ ! -e said ]
+ok $? "the other ranks leave none"
+CHEX_STATUS_FILE=absent/said expect_status 4 chex-shard info many
+error_line "CHEX_STATUS_FILE: .*absent/said" "without that file a success is none"
 done_testing
