@@ -8,7 +8,11 @@
 # Slurm prints what follows "print" and sets what follows "export".
 case ${CHEXNET_PREFLIGHT-} in
 1 | 2) ;;
-*) exit 0 ;;
+'' | 0) exit 0 ;;
+*)
+    echo "print CHEXNET_PREFLIGHT: '$CHEXNET_PREFLIGHT' is no level of the preflight (0, 1 or 2)"
+    exit 2
+    ;;
 esac
 here=$(dirname "$(readlink -f "$0")")
 table=$("${here%/*/*/*}/bin/chex-env" --level "$CHEXNET_PREFLIGHT")

@@ -142,6 +142,9 @@ is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program "
 CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
 like "$(out)" "^launch +fail" "a preflight that fails shows the table in the job"
 unlike "$(out)" "^program" "a preflight that fails starts no program"
+CHEXNET_PREFLIGHT=9 expect_status 2 as_nobody srun -N1 echo program
+is "$(out)" "CHEXNET_PREFLIGHT: '9' is no level of the preflight (0, 1 or 2)" \
+    "a level that does not exist is refused, and starts no program"
 settled n0 idle
 settled n1 idle
 is "$(state n0) $(state n1)" "idle idle" "a user's fault in a preflight drains no node"
