@@ -13,12 +13,15 @@ for command in chex-env chex-train chex-eval; do
 [ "\$SLURM_PROCID" != 0 ] || echo "$command pmix=\${PMIX_NAMESPACE:+yes} cpus=\$SRUN_CPUS_PER_TASK \$*" >>$SCRATCH/calls
 [ "\$SLURM_PROCID" != 0 ] || cat $SCRATCH/$command.out
 [ ! -e $SCRATCH/$command.signal ] || kill -USR2 \$\$
-exit \$(cat $SCRATCH/$command.status)
+status=\$(cat $SCRATCH/$command.status)
+[ "\$SLURM_PROCID" != 0 ] || [ ! "\$CHEX_STATUS_FILE" ] || { mkdir -p run && echo \$status >"\$CHEX_STATUS_FILE"; }
+exit \$status
 END
     chmod +x bin/$command
     echo 0 >$command.status
     : >$command.out
 done
+echo "fit to train" >chex-env.out
 export PATH=$SCRATCH/bin:$PATH
 
 submit() { # [OPTION OF sbatch...]

@@ -10,13 +10,16 @@ for command in chex-train chex-eval; do
     cat >bin/$command <<END
 #!/bin/bash
 [ "\$SLURM_PROCID" != 0 ] || echo "$command \$*" >>$SCRATCH/calls
-[ $command != chex-train ] || exit \$(cat $SCRATCH/status.\$SLURM_RESTART_COUNT 2>/dev/null || echo 0)
+status=0
+[ $command != chex-train ] || status=\$(cat $SCRATCH/status.\$SLURM_RESTART_COUNT 2>/dev/null || echo 0)
+[ "\$SLURM_PROCID" != 0 ] || { mkdir -p "\${CHEX_STATUS_FILE%/*}" && echo \$status >"\$CHEX_STATUS_FILE"; }
+exit \$status
 END
 done
 # chex-env as it is on a node that hangs, or that lacks it.
 cat >bin/chex-env <<END
 #!/bin/bash
-[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/hangs ] || exec sleep 100
+[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/hangs ] || exec sleep 15
 [ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/lacks ] || exit 127
 exec $BUILD/bin/chex-env --timeout 1s "\$@"
 END

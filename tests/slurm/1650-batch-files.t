@@ -12,7 +12,7 @@ for file in "$SOURCE"/slurm/*.sbatch; do
         "${file##*/}: the directives come first"
 done
 
-small=(--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=5)
+small=(--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=20)
 batch() { timeout 60 sbatch --parsable -o "$SCRATCH/batch-%j-%a.out" "$@"; }
 about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
 ends() { # JOB LABEL: completed within a minute
@@ -60,7 +60,7 @@ ok $? "eval.sbatch leaves the table of AUROCs"
 
 # A sweep.
 printf '%s\n' "--lr 1e-3 --seed 7" "--lr 1e-4 --seed 8" >options
-job=$(CHEX_ENGINE=cpu CHEX_THREADS=1 batch --array=1-2 --cpus-per-task=1 --gpus-per-node=0 --time=5 \
+job=$(CHEX_ENGINE=cpu CHEX_THREADS=1 batch --array=1-2 --cpus-per-task=1 --gpus-per-node=0 --time=20 \
     "$SOURCE/slurm/sweep.sbatch" shards sweep options "${tiny[@]}")
 ends "${job}_1" "the first task of sweep.sbatch ends well"
 ends "${job}_2" "the second task of sweep.sbatch ends well"

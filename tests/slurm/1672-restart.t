@@ -21,7 +21,7 @@ END
 chmod +x bin/chex-train
 batch() { # RUN
     CHEXNET_SRUN=--wait=1 CHEXNET_EVAL="--engine cpu --bootstrap 0" PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --nodes=3 --ntasks-per-node=1 \
-        --cpus-per-task=1 --gpus-per-node=0 --time=5 -o "$SCRATCH/$1.log" "$SOURCE/slurm/chexnet.sbatch" shards "$1" "${same[@]}"
+        --cpus-per-task=1 --gpus-per-node=0 --time=20 -o "$SCRATCH/$1.log" "$SOURCE/slurm/chexnet.sbatch" shards "$1" "${same[@]}"
 }
 about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
 await() { # COMMAND...: until it succeeds

@@ -12,13 +12,16 @@ for command in chex-env chex-train chex-eval; do
 if [ $command = chex-env ]; then
     # The GPU of n1 is gone as soon as training has begun.
     [ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/gpu-lost ] || ! grep -q chex-train $SCRATCH/calls || exit 5
+    echo "fit to train"
 elif [ $command = chex-train ]; then
     [ ! -e $SCRATCH/sleeps ] || exec sleep 100
     [ "\$SLURM_PROCID" = 0 ] || exit 0
     [ ! -e $SCRATCH/says ] || cat $SCRATCH/says >&2
     mkdir -p run && printf '{\n  "logical_ranks": 4,\n}\n' >run/ranks.json
-    exit \$(sed -n "\$(grep -c '^chex-train' $SCRATCH/calls)p" $SCRATCH/statuses)
+    status=\$(sed -n "\$(grep -c '^chex-train' $SCRATCH/calls)p" $SCRATCH/statuses)
 fi
+[ "\$SLURM_PROCID" != 0 ] || [ ! "\$CHEX_STATUS_FILE" ] || echo "\${status:-0}" >"\$CHEX_STATUS_FILE"
+exit "\${status:-0}"
 END
 done
 chmod +x bin/*

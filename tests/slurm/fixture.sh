@@ -30,6 +30,7 @@ options of start:
   --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
   --disk SIZE        a file system of SIZE, such as 100m, in DIR/disk, for all nodes
   --network own      a network for each node, and Slurm's default TreeWidth
+  --spool SIZE       a file system of SIZE for the spool folder of each node, DIR/spool.NODE
   --owner PID        stop, and end what else has its SLURM_CONF, when that process is gone
 Then: export SLURM_CONF=DIR/slurm.conf
 END
@@ -233,7 +234,7 @@ idle_nodes() {
 
 start() {
     dir=${1-} port=${2-} fragment='' owner=''
-    settings=() plugstack=('') nodes=2 disk='' own_network=''
+    settings=() plugstack=('') nodes=2 disk='' spool='' own_network=''
     [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
     [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
     shift 2
@@ -249,6 +250,7 @@ start() {
             [ "$2" = own ] || fail "--network $2: expected own"
             own_network=-n
             ;;
+        --spool) spool=$2 ;;
         --owner) owner=$2 ;;
         *) fail "unknown option $1" ;;
         esac
@@ -265,6 +267,9 @@ start() {
     # Before the nodes start: what is mounted later is not seen in their name spaces.
     [ -z "$disk" ] || { mkdir "$dir/disk" && mount -t tmpfs -o "size=$disk" tmpfs "$dir/disk"; } ||
         fail "cannot mount $dir/disk"
+    for ((i = 0; i < nodes; i++)); do
+        [ -z "$spool" ] || mount -t tmpfs -o "size=$spool" tmpfs "$dir/spool.n$i" || fail "cannot mount $dir/spool.n$i"
+    done
     export SLURM_CONF=$dir/slurm.conf
     launch_controller
     for ((tries = 0; tries < 2000; tries++)); do
@@ -326,7 +331,9 @@ stop() {
     done
     [ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
     await_end "${pids[@]}" || status=1
-    [ ! -d "$dir/disk" ] || umount --lazy "$dir/disk"
+    for file in "$dir"/disk "$dir"/spool.n*; do
+        ! mountpoint -q "$file" || umount --lazy "$file"
+    done
     rm -rf "$dir" || status=1
     return $status
 }
