@@ -35,7 +35,8 @@ start_soon() {
 slurm_environment() {
     local name
     printf '%s\0' "PATH=$PATH:/usr/sbin:/sbin" HOME=/root LANG=C.UTF-8 "TMPDIR=$slurm_dir/scratch"
-    for name in CHEX_CPU CHEX_TEST_BUILD CHEX_TEST_SOURCE CHEX_TEST_WITHOUT CHEX_TEST_KEEP CHEX_TEST_NODES ASAN_OPTIONS UBSAN_OPTIONS \
+    for name in CHEX_CPU CHEX_TEST_BUILD CHEX_TEST_SOURCE CHEX_TEST_WITHOUT CHEX_TEST_KEEP CHEX_TEST_NODES \
+        CHEX_TEST_FAULTS CHEX_TEST_SEED ASAN_OPTIONS UBSAN_OPTIONS \
         LSAN_OPTIONS; do
         [ -z "${!name-}" ] || printf '%s\0' "$name=${!name}"
     done
