@@ -17,18 +17,39 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* HDF5 calls exit() where a large allocation fails. */
+static void after_exit(void) {
+    if (!chex_h5_memory_inside())
+        return;
+    chex_err("out of memory: HDF5 ended the process");
+    _exit(CHEX_E_RESOURCE);
+}
+
 /* H5dont_atexit: a file that HDF5 could not close stays open in the library, and HDF5's exit
  * handler then crashes. All data has been written before. */
 void chex_h5_enter(void) {
     static bool begun;
     pthread_mutex_lock(&lock);
-    if (!begun)
+    chex_h5_memory_enter();
+    if (!begun) {
         H5dont_atexit();
+        atexit(after_exit);
+    }
     begun = true;
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
-void chex_h5_leave(void) { pthread_mutex_unlock(&lock); }
+void chex_h5_leave(void) {
+    chex_h5_memory_leave();
+    pthread_mutex_unlock(&lock);
+}
+
+enum chex_status chex_h5_finish(enum chex_status st, const char *path, struct chex_error *err) {
+    if (chex_h5_memory_used())
+        st = chex_error_memory(err, "%s", path);
+    chex_h5_leave();
+    return st;
+}
 
 /* The first entry of an upward walk is the place where the fault was found. */
 static herr_t innermost(unsigned n, const H5E_error2_t *entry, void *arg) {
@@ -40,7 +61,8 @@ static herr_t innermost(unsigned n, const H5E_error2_t *entry, void *arg) {
 
 static bool means_out_of_space(const char *text) {
     return strstr(text, "No space left") || strstr(text, "Disk quota") ||
-           strstr(text, "memory allocation failed") || strstr(text, "Cannot allocate memory");
+           strstr(text, "memory allocation failed") || strstr(text, "Cannot allocate memory") ||
+           strstr(text, "unable to allocate memory");
 }
 
 /* HDF5 allocates the size that a file states before it compares it with the file size. The metadata

@@ -4,8 +4,9 @@
  * contain HDF5's types; no public header includes it.
  *
  * Rules:
- * - Every HDF5 call of the process is between chex_h5_enter() and chex_h5_leave(). So a library
- *   without thread safety works too. HDF5's own error printing is off.
+ * - Every HDF5 call of the process is between chex_h5_enter() and chex_h5_finish() or
+ *   chex_h5_leave(). So a library without thread safety works too. HDF5's own error printing is
+ * off.
  * - Ids start as H5I_INVALID_HID and are closed under one `out:` label with chex_h5_close().
  */
 #ifndef CHEX_BASE_H5_PRIVATE_H
@@ -22,6 +23,20 @@
 void chex_h5_enter(void);
 void chex_h5_leave(void);
 
+/* chex_h5_leave() after calls that may have needed memory. Returns `st`, or CHEX_E_RESOURCE with a
+ * text about `path` if the process had none left: then nothing that was read or written counts. */
+enum chex_status chex_h5_finish(enum chex_status st, const char *path, struct chex_error *err);
+
+/* The reserve of HDF5 (h5_memory.c); all of the calling thread. */
+void chex_h5_memory_enter(void);
+void chex_h5_memory_leave(void);
+bool chex_h5_memory_used(void);        /* in this section or, after it, in the last one */
+bool chex_h5_memory_inside(void);      /* between enter and leave */
+bool chex_h5_memory_has_reserve(void); /* false in builds with sanitizers */
+/* For tests: in each section all allocations from the `from`-th on (1: all) are refused; 0: none.
+ */
+void chex_h5_memory_refuse(size_t from);
+
 /* Writes "TEXT: HDF5's innermost message" into err, clears HDF5's error stack and returns the
  * status.
  * - CHEX_E_RESOURCE if HDF5 reports a full disk.
@@ -32,10 +47,12 @@ enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, 
                                const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
-/* CHEX_OK if the call returns a value >= 0:
+/* CHEX_OK if the call returns a value >= 0, and memory has not run out:
  *   CHEX_TRY(CHEX_H5(file = H5Fopen(...), CHEX_E_DATA, err, "shard %s", path)); */
 #define CHEX_H5(call, status, err, ...)                                                            \
-    ((call) < 0 ? chex_h5_error((err), (status), #call, __FILE__, __LINE__, __VA_ARGS__) : CHEX_OK)
+    ((call) < 0 || chex_h5_memory_used()                                                           \
+         ? chex_h5_error((err), (status), #call, __FILE__, __LINE__, __VA_ARGS__)                  \
+         : CHEX_OK)
 
 /* Closes an id of any kind; ignores negative ids. Close files that were written with
  * chex_h5_file_close, which reports errors. */

@@ -123,7 +123,7 @@ enum chex_status chex_pool_create(int threads, struct chex_pool **pool_out,
         int rc = pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]);
         if (rc) {
             chex_pool_destroy(p);
-            return chex_error_errno(err, CHEX_E_ENV, rc, "cannot start thread %d of %d", i,
+            return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start thread %d of %d", i,
                                     threads);
         }
         p->started = i;

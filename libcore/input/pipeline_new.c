@@ -382,7 +382,7 @@ static enum chex_status start(struct new_pipeline *p, struct chex_error *err) {
         p->started += !rc;
     }
     if (rc)
-        return chex_error_errno(err, CHEX_E_ENV, rc, "cannot start input worker %d of %d",
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start input worker %d of %d",
                                 p->started + 1, p->c.workers);
     return CHEX_OK;
 }

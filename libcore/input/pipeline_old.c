@@ -244,7 +244,7 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     int rc = st == CHEX_OK ? chex_thread_start(&p->thread, work, p) : 0;
     p->started = st == CHEX_OK && rc == 0;
     if (rc)
-        st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
+        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
     if (st != CHEX_OK) {
         destroy(p);
         return st;

@@ -201,7 +201,7 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
     int rc = st == CHEX_OK ? chex_thread_start(&w->thread, prefetch, w) : 0;
     w->started = st == CHEX_OK && rc == 0;
     if (rc)
-        st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
+        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
     if (st != CHEX_OK) {
         chex_window_destroy(w);
         return st;

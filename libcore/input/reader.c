@@ -262,7 +262,7 @@ enum chex_status chex_reader_create(const struct chex_reader_config *config,
         int rc = chex_thread_start(&r->sweep, sweep, r);
         r->sweeping = rc == 0;
         if (rc)
-            st = chex_error_errno(err, CHEX_E_ENV, rc, "cannot start the input reader");
+            st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
     }
     if (st != CHEX_OK) {
         chex_reader_destroy(r);

@@ -128,8 +128,11 @@ enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *
     size_t bytes = 0;
     chex_h5_enter();
     enum chex_status st = make_image(path, net, c, &image, &bytes, err);
-    chex_h5_leave();
-    CHEX_TRY(st);
+    st = chex_h5_finish(st, path, err);
+    if (st != CHEX_OK) {
+        free(image);
+        return st;
+    }
     chex_h5_seal_memory(image, bytes, (unsigned char *)image + bytes);
     st = chex_fs_write(path, image, bytes + CHEX_H5_SEAL_BYTES, err);
     free(image);
@@ -351,7 +354,7 @@ static enum chex_status read_file(const char *path, bool with_moments, struct ch
     if (st == CHEX_OK)
         st = net ? get_all(&r, with_moments, net, c) : get_head(&r, c);
     chex_h5_close(r.file);
-    chex_h5_leave();
+    st = chex_h5_finish(st, path, err);
     if (st == CHEX_OK)
         *c_out = c;
     else

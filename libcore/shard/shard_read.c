@@ -421,7 +421,7 @@ enum chex_status chex_shard_open(const char *path, struct chex_shard **shard_out
         chex_h5_close(s->file);
         s->file = H5I_INVALID_HID;
     }
-    chex_h5_leave();
+    st = chex_h5_finish(st, path, err);
     if (st != CHEX_OK) {
         chex_shard_close(s);
         return st;
@@ -555,8 +555,7 @@ static enum chex_status hdf5_rows(const struct chex_shard *s, size_t row, size_t
                      CHEX_E_DATA, err, "%s: cannot read row %zu", s->path, row);
     chex_h5_close(memory);
     chex_h5_close(space);
-    chex_h5_leave();
-    return st;
+    return chex_h5_finish(st, s->path, err);
 }
 
 enum chex_status chex_shard_read(const struct chex_shard *s, size_t row, size_t n, bool verify,

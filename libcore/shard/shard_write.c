@@ -144,8 +144,7 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
         st = open_temp(w, METADATA_BYTES, err);
     if (st == CHEX_OK) {
         chex_h5_enter();
-        st = create_image(w, err);
-        chex_h5_leave();
+        st = chex_h5_finish(create_image(w, err), path, err);
     }
     if (st == CHEX_OK)
         st = reserve(w->fd, path, bytes, err);
@@ -304,7 +303,7 @@ static enum chex_status write_tables(struct chex_shard_writer *w, const char *so
         st = chex_h5_file_close(&file, w->temp, err);
     else
         chex_h5_close(file);
-    chex_h5_leave();
+    st = chex_h5_finish(st, w->path, err);
     columns_free(&c);
     return st;
 }

@@ -365,8 +365,7 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_
                  : ENOMEM;
     if (rc) {
         release(w);
-        return chex_error_errno(err, rc == ENOMEM ? CHEX_E_RESOURCE : CHEX_E_ENV, rc,
-                                "cannot start the stall watch");
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the stall watch");
     }
     *out = w;
     return CHEX_OK;

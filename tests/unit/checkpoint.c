@@ -11,9 +11,11 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/h5_private.h"
 #include "tap.h"
 
 static char dir[256];
@@ -384,18 +386,77 @@ static void test_no_room(const struct chex_checkpoint *c) {
     umount(disk);
 }
 
-int main(void) {
+/* In a new process, where HDF5 has no memory from before: writes or reads a checkpoint while HDF5's
+ * allocations from the `from`-th on are refused. Returns the status, or 100 if HDF5 made fewer. */
+static int act_without_memory(const char *from, const char *act, const char *path) {
+    struct chex_error err = {0};
+    struct chex_net *built = NULL;
+    struct chex_checkpoint c = sample(), *read = NULL;
+    chex_h5_memory_refuse(strtoul(from, NULL, 10));
+    const enum chex_status st = strcmp(act, "written") == 0
+                                    ? chex_checkpoint_write(path, net, &c, &err)
+                                    : chex_checkpoint_read(path, false, &built, &read, &err);
+    if (st == CHEX_OK)
+        return chex_h5_memory_used() ? 101 : 100;
+    return strstr(err.text, "out of memory") ? (int)st : 102;
+}
+
+static int run_without_memory(size_t from, const char *act, const char *path) {
+    char text[24];
+    int status;
+    snprintf(text, sizeof text, "%zu", from);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        execl("/proc/self/exe", "checkpoint", text, act, path, (char *)NULL);
+        _exit(103);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Each of the first 20 allocations, then in growing steps. */
+static void test_memory(const struct chex_checkpoint *c) {
+    static const char *const acts[] = {"written", "read"};
+    struct chex_error err = {0};
+    if (!chex_h5_memory_has_reserve()) {
+        OK(true, "# SKIP memory that ends inside of HDF5: the sanitizer has its own malloc");
+        return;
+    }
+    const char *file = in_dir("memory.h5");
+    for (int i = 0; i < 2; i++) {
+        int got = CHEX_E_RESOURCE;
+        size_t from = 1, last = 0;
+        for (; got == CHEX_E_RESOURCE; from += from < 20 ? 1 : from / 6) {
+            got = run_without_memory(from, acts[i], file);
+            last = from;
+        }
+        OK(got == 100 && last > 200,
+           "memory that ends at any allocation of HDF5 while a checkpoint is %s is status 9: got "
+           "%d "
+           "from allocation %zu on",
+           acts[i], got, last);
+        OK(temporaries_in(dir) == 0 && chex_fs_exists(file), "one whole file is left");
+        if (!chex_fs_exists(file))
+            BAIL_UNLESS(chex_checkpoint_write(file, net, c, &err) == CHEX_OK, "%s", err.text);
+    }
+}
+
+int main(int argc, char **argv) {
     struct chex_error err = {0};
     const char *tmp = getenv("TMPDIR");
+    BAIL_UNLESS(chex_net_create("densenet121", 3, &net, &err) == CHEX_OK, "%s", err.text);
+    if (argc == 4)
+        return act_without_memory(argv[1], argv[2], argv[3]);
     snprintf(dir, sizeof dir, "%s/chex-checkpoint-XXXXXX", tmp ? tmp : "/tmp");
     BAIL_UNLESS(mkdtemp(dir), "%s", dir);
-    BAIL_UNLESS(chex_net_create("densenet121", 3, &net, &err) == CHEX_OK, "%s", err.text);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     struct chex_checkpoint c = sample();
     test_round_trip(&c);
     test_digest(&c);
     test_pixels();
     test_fewer_moments(&c);
+    test_memory(&c);
     test_broken();
     test_foreign();
     test_damaged();
