@@ -175,7 +175,8 @@ struct chex_engine_capacity {
      * leaves to others. UINT64_MAX: no such engine can be built.
      * Call it in set-up, before the first pass. Changes nothing. */
     uint64_t (*bytes_with_batch)(void *self, int batch);
-    /* Measures the limits for the engine's variant, precision and threads in less than a second.
+    /* Measures the limits for the engine's variant, precision and threads in about a second, with
+     * any number of threads.
      * - Arrays take at most max_bytes. A rate that needs larger arrays stays 0.
      * - The engine's state does not change. */
     enum chex_status (*limits)(void *self, uint64_t max_bytes,

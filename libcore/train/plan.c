@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/memory_limit.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -74,6 +75,9 @@ static enum chex_status measure_pass(struct chex_session *s, struct report *repo
     if (!impl->capacity ||
         s->needs.on_device) /* a GPU's limits do not predict its matrix products */
         return CHEX_OK;
+    if (s->world.launch->rank == 0 && s->config.threads > s->world.binding->cpu_count)
+        chex_warn("--threads %d: more than the %d core%s of this rank", s->config.threads,
+                  s->world.binding->cpu_count, chex_text_s((size_t)s->world.binding->cpu_count));
     CHEX_TRY(impl->capacity->limits(s->engine->self, report->free / 2, &r.limits, err));
     struct chex_layer *layers = chex_alloc_zeroed(ops + 1, sizeof *layers);
     r.forward_s = r.backward_s = chex_alloc_zeroed(ops, sizeof *r.forward_s);

@@ -6,6 +6,7 @@
  * - Memory bandwidth: copy and triad over arrays far larger than the caches. Streaming stores are
  *   used if the processor has them, so that no line is read only to be overwritten.
  * Each limit is the best of several short rounds, because a disturbance can only lower a rate.
+ * The work grows with the cores, not with the threads, so that it takes a second with any number.
  */
 #include <string.h>
 
@@ -14,7 +15,13 @@
 #include "base/triad.h"
 #include "engine/cpu/cpu_engine.h"
 
-enum { ROUNDS = 8, ITEMS = 16 /* per thread and round */ };
+enum { ROUNDS = 8, ITEMS = 16 /* per busy core and round */ };
+
+/* Cores that the engine's threads keep busy. */
+static size_t busy_cores(const struct cpu_engine *e) {
+    const int cores = chex_cpu_count();
+    return (size_t)(e->config.threads < cores ? e->config.threads : cores);
+}
 
 /* Seconds of the fastest round. */
 static double fastest(struct cpu_engine *e, size_t items, chex_pool_fn fn, void *arg) {
@@ -105,7 +112,7 @@ static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
                                    struct chex_error *err) {
     /* Two bf16 values 1.0; as fp32 nearly 1.0. No denormals, which would be slow. */
     const uint32_t ones = 0x3f803f80;
-    size_t threads = (size_t)e->config.threads, items = threads * ITEMS;
+    size_t threads = (size_t)e->config.threads, items = busy_cores(e) * ITEMS;
     double best = 0;
     for (int i = 0; i < SHAPES; i++) {
         struct product_run r = {.e = e, .shape = shapes[i]};
@@ -153,10 +160,10 @@ static void fill_item(void *arg, size_t item, int worker) {
 
 static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
                                     double *bytes_per_s_out, struct chex_error *err) {
-    /* Pieces of an array: 64 MiB per thread, so 192 MiB in the three arrays. A core's share of the
+    /* Pieces of an array: 64 MiB per core, so 192 MiB in the three arrays. A core's share of the
      * last-level cache is about 16 MiB at most. At most 6 GiB in total. */
-    enum { PER_THREAD = 64, MIN = 128, MAX = 2048 };
-    size_t pieces = (size_t)e->config.threads * PER_THREAD;
+    enum { PER_CORE = 64, MIN = 128, MAX = 2048 };
+    size_t pieces = busy_cores(e) * PER_CORE;
     pieces = pieces < MIN ? MIN : pieces > MAX ? MAX : pieces;
     if (max_bytes / 3 / PIECE < pieces)
         return CHEX_OK;
