@@ -68,7 +68,10 @@ static bool means_out_of_space(const char *text) {
 /* HDF5 allocates the size that a file states before it compares it with the file size. The metadata
  * of a sound chexnet file takes kilobytes. */
 static bool means_absurd_size(enum chex_status status, const char *text) {
-    return status == CHEX_E_DATA && strstr(text, "memory allocation failed");
+    enum { ABSURD_BYTES = 64 << 20 };
+    const size_t refused = chex_h5_memory_refused();
+    return status == CHEX_E_DATA && (!refused || refused >= ABSURD_BYTES) &&
+           strstr(text, "memory allocation failed");
 }
 
 enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, const char *expr,

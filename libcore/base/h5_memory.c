@@ -6,8 +6,8 @@
  * reports something else. So its allocations do not fail: this file replaces malloc and its
  * siblings in the whole process, and inside of an HDF5 section a request that the C library refuses
  * is served from a reserve. CHEX_H5 then fails, the section closes what it has opened, and
- * chex_h5_finish reports that memory is out; after that the process ends. The reserve is part of the
- * program's zeroed data: it takes no memory until it is used, and no block of it is used again.
+ * chex_h5_finish reports that memory is out; after that the process ends. The reserve is part of
+ * the program's zeroed data: it takes no memory until it is used, and no block of it is used again.
  *
  * Large requests are refused: HDF5 reports them well, and in a damaged file a length may be absurd.
  * One thread at a time is in a section, so the reserve needs no lock.
@@ -20,15 +20,16 @@
 #include "base/h5_private.h"
 
 static _Thread_local bool inside, used;
-static _Thread_local size_t requests, refuse_from; /* refuse_from: 0, or of the tests */
+static _Thread_local size_t refused, requests, refuse_from; /* refuse_from: 0, or of the tests */
 
 void chex_h5_memory_enter(void) {
     inside = true;
     used = false;
-    requests = 0;
+    refused = requests = 0;
 }
 void chex_h5_memory_leave(void) { inside = false; }
 bool chex_h5_memory_used(void) { return used; }
+size_t chex_h5_memory_refused(void) { return refused; }
 bool chex_h5_memory_inside(void) { return inside; }
 void chex_h5_memory_refuse(size_t from) { refuse_from = from; }
 
@@ -77,6 +78,7 @@ static bool is_of_reserve(const void *p) {
 static void *take(size_t bytes) {
     const size_t whole = (bytes + 2 * HEAD - 1) / HEAD * HEAD;
     if (!inside || bytes > LARGEST || whole > RESERVE_BYTES - taken) {
+        refused = inside && bytes > refused ? bytes : refused;
         errno = ENOMEM;
         return NULL;
     }

@@ -31,6 +31,7 @@ enum chex_status chex_h5_finish(enum chex_status st, const char *path, struct ch
 void chex_h5_memory_enter(void);
 void chex_h5_memory_leave(void);
 bool chex_h5_memory_used(void);        /* in this section or, after it, in the last one */
+size_t chex_h5_memory_refused(void);   /* the largest request that the reserve refused; 0: none */
 bool chex_h5_memory_inside(void);      /* between enter and leave */
 bool chex_h5_memory_has_reserve(void); /* false in builds with sanitizers */
 /* For tests: in each section all allocations from the `from`-th on (1: all) are refused; 0: none.

@@ -116,6 +116,8 @@ plan "${common[@]}" --epochs 2 --warmup-epochs 2 --output other
 unlike "$(value warnings)" 'warmup-epochs' "one whose last step is the last"
 plan "${common[@]}" --workers 200 --output other
 like "$(value warnings)" 'rank 0: 1 compute and 200 input threads' "more threads than cores"
+plan "${common[@]}" --threads 200 --output other
+like "$(err)" 'warn: --threads 200: more than the [0-9]+ cores?' "more threads than cores are warned about before the measurement"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split none --output whole -q
 plan "${common[@]/shards/whole}" --output other
 like "$(value warnings)" 'no validation images: .*plateau' "plateau without validation images"

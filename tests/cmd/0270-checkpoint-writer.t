@@ -91,6 +91,28 @@ is "$(log term step | tail -n 1)" "$step" "the file of the step that the log nam
 ok $? "last.h5 is that checkpoint"
 is "$(log term step | head -n 1)" 3 "the one that was being written before it is whole too"
 
+# Memory that ends. Below the first limit the loader of shared libraries fails.
+statuses() { # COMMAND...: its statuses under limits of its address space, until it succeeds
+    local limit status
+    for ((limit = 70000; limit < 600000; limit += 3000)); do
+        rm -rf less && cp -r tiny less
+        (ulimit -v $limit && exec "$@") >less.out 2>less.err
+        status=$?
+        [ $status = 127 ] || echo $status
+        [ $status != 0 ] || return 0
+    done | sort -n | uniq -c | sed 's/^ *[0-9]* *//' | paste -sd,
+}
+small=(--model densenet_tiny --data set --image-size 32 --batch-size 4 --engine cpu --threads 1 --workers 1 --seed 3)
+expect_status 0 chex-train "${small[@]}" --output tiny --max-steps 1
+is "$(statuses chex-train "${small[@]}" --output fresh --max-steps 1)" "0,9" \
+    "memory that ends at any moment of a run is status 9"
+is "$(statuses chex-train "${small[@]:2}" --output less --max-steps 2)" "0,9" \
+    "memory that ends while a run resumes or saves is status 9"
+is "$(statuses chex-eval export --checkpoint less/best.h5 --output less/x.safetensors)" "0,9" \
+    "memory that ends while a checkpoint is exported is status 9"
+is "$(statuses chex-eval --data set --split val --checkpoint less/best.h5 --output less/eval --engine cpu --threads 1)" "0,9" \
+    "memory that ends during an evaluation is status 9"
+
 # A full disk ends the run with 9 at the next exchange.
 mkdir full
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=150m tmpfs full 2>/dev/null; then

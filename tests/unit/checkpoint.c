@@ -41,11 +41,9 @@ static float *numbers(float start) {
 }
 
 static struct chex_checkpoint sample(void) {
-    struct chex_checkpoint c = {.model = "densenet121",
-                                .classes = 3,
-                                .class_names = class_names,
-                                .image_size = 64,
-                                .meta = note};
+    struct chex_checkpoint c = {
+        .classes = 3, .class_names = class_names, .image_size = 64, .meta = note};
+    snprintf(c.model, sizeof c.model, "%s", net->model);
     c.params = numbers(-1);
     c.moment1 = numbers(2);
     c.moment2 = numbers(5);
@@ -416,9 +414,8 @@ static int run_without_memory(size_t from, const char *act, const char *path) {
 }
 
 /* Each of the first 20 allocations, then in growing steps. */
-static void test_memory(const struct chex_checkpoint *c) {
+static void test_memory(void) {
     static const char *const acts[] = {"written", "read"};
-    struct chex_error err = {0};
     if (!chex_h5_memory_has_reserve()) {
         OK(true, "# SKIP memory that ends inside of HDF5: the sanitizer has its own malloc");
         return;
@@ -437,15 +434,14 @@ static void test_memory(const struct chex_checkpoint *c) {
            "from allocation %zu on",
            acts[i], got, last);
         OK(temporaries_in(dir) == 0 && chex_fs_exists(file), "one whole file is left");
-        if (!chex_fs_exists(file))
-            BAIL_UNLESS(chex_checkpoint_write(file, net, c, &err) == CHEX_OK, "%s", err.text);
     }
 }
 
 int main(int argc, char **argv) {
     struct chex_error err = {0};
     const char *tmp = getenv("TMPDIR");
-    BAIL_UNLESS(chex_net_create("densenet121", 3, &net, &err) == CHEX_OK, "%s", err.text);
+    const char *model = argc == 4 ? "densenet_tiny" : "densenet121";
+    BAIL_UNLESS(chex_net_create(model, 3, &net, &err) == CHEX_OK, "%s", err.text);
     if (argc == 4)
         return act_without_memory(argv[1], argv[2], argv[3]);
     snprintf(dir, sizeof dir, "%s/chex-checkpoint-XXXXXX", tmp ? tmp : "/tmp");
@@ -456,7 +452,7 @@ int main(int argc, char **argv) {
     test_digest(&c);
     test_pixels();
     test_fewer_moments(&c);
-    test_memory(&c);
+    test_memory();
     test_broken();
     test_foreign();
     test_damaged();
