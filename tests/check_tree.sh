@@ -78,7 +78,7 @@ packages_of_commands() {
     cat <<'END'
 essential apt-get awk base64 basename bash cat chmod chown cksum cmp comm cp cut dash date dd df diff dirname
 essential dmesg dpkg dpkg-deb dpkg-query env find grep gunzip gzip head hostname iconv id ldd ln logger ls
-essential lscpu md5sum mkdir mkfifo mknod mktemp mount mountpoint mv nice nproc nsenter od paste readlink
+essential lscpu md5sum mkdir mkfifo mknod mktemp mount mountpoint mv nice nproc nsenter od paste perl readlink
 essential realpath rm rmdir sed seq setpriv setsid sh sha256sum sleep sort split stat tac tail tar tee
 essential timeout touch tr truncate umount uname uniq unshare wc xargs yes
 gcc c++filt cc gcc nm objdump readelf strip
@@ -97,7 +97,7 @@ libxml2-utils xmllint
 lmod module
 man-db man
 openmpi-bin mpirun
-procps pgrep ps
+procps pgrep pkill ps
 slurm-client salloc sbatch scancel scontrol sinfo squeue srun
 tcl tclsh
 xxhash xxh128sum
