@@ -15,6 +15,7 @@ case ${CHEXNET_PREFLIGHT-} in
     ;;
 esac
 here=$(dirname "$(readlink -f "$0")")
+unset CHEX_STATUS_FILE # it is for the status of the program
 table=$("${here%/*/*/*}/bin/chex-env" --level "$CHEXNET_PREFLIGHT")
 status=$?
 [ -z "$table" ] || printf '%s\n' "$table" | sed 's/^/print /'

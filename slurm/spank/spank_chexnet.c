@@ -315,10 +315,12 @@ static void own_prefix(char path[static PATH_MAX]) {
  * 4.2 and Open MPI 4.1). So the program reads it through its connection (gds "hash"). */
 static void preflight(spank_t sp, const char *const *env) {
     char own[PATH_MAX], path[PATH_MAX + 16];
-    const char *const argv[] = {"chex-env", "--level", level == 1 ? "1" : "2", NULL};
+    /* The file is for the status of the program. */
+    const char *const argv[] = {
+        "env", "-u", "CHEX_STATUS_FILE", path, "--level", level == 1 ? "1" : "2", NULL};
     own_prefix(own);
     snprintf(path, sizeof path, "%s/bin/chex-env", prefix ? prefix : own);
-    const int status = run(path, argv, env);
+    const int status = run("/usr/bin/env", argv, env);
     if (status != 0)
         _exit(status);
     spank_setenv(sp, "PMIX_MCA_gds", "hash", 0);

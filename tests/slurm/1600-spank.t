@@ -41,7 +41,9 @@ unlike "$(out)" "CHEXNET_|OMP_NUM|NCCL_" "without its options the plugin sets no
 is "$(err)" "" "without its options the plugin says nothing"
 
 # ---- preflight ----
-expect_status 0 step --chexnet-preflight bash -c 'echo program'
+CHEX_STATUS_FILE=$PWD/said expect_status 0 step --chexnet-preflight bash -c 'echo program'
+[ ! -e said ]
+ok $? "a preflight leaves no status in place of the program's"
 is "$(grep -c '^program' "$SCRATCH/out")" 4 "after a preflight that passes the program runs in all tasks"
 like "$(out)" "^fit to train: .* 4 ranks on 2 nodes" "the preflight is one chex-env of all ranks"
 expect_status 4 step --chexnet-preflight=1 --mpi=none bash -c 'echo program'
@@ -165,7 +167,7 @@ OMP_NUM_THREADS=77 NCCL_DEBUG=INFO NCCL_SOCKET_IFNAME=eth9 expect_status 0 show 
 like "$(out)" "^77 [0-9]+ INFO eth9$" "values of the user are kept"
 unlike "$(err)" "OMP_NUM|NCCL_" "and are not reported as set"
 expect_status 0 show
-is "$(out | sort -u)" "   " "without the option nothing is set"
+is "$(out | sort -u | tr ' ' -)" --- "without the option nothing is set"
 plugins "color=red"
 expect_status 1 show
 like "$(err)" "plugstack.conf: color=red: expected prefix=" "a wrong argument in plugstack.conf is named"

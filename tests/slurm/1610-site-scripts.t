@@ -136,9 +136,12 @@ gpus n0 two-h200
 resume n0
 
 # ---- task prolog ----
-CHEXNET_PREFLIGHT=1 expect_status 0 as_nobody srun -N2 --ntasks-per-node=1 echo program
+mkdir -m 777 home
+CHEX_STATUS_FILE=$PWD/home/said CHEXNET_PREFLIGHT=1 expect_status 0 as_nobody srun -N2 --ntasks-per-node=1 echo program
 is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program " \
     "a job that asks for a preflight gets it before the program"
+[ ! -e home/said ]
+ok $? "a preflight leaves no status in place of the program's"
 CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
 like "$(out)" "^launch +fail" "a preflight that fails shows the table in the job"
 unlike "$(out)" "^program" "a preflight that fails starts no program"
@@ -221,7 +224,6 @@ is "$(state n1)" idle "a damaged record of root drains no node"
 cp good.json "$record"
 
 # ---- epilog ----
-mkdir -m 777 home
 secret=$SCRATCH/secret
 echo "for root only" >"$secret"
 chmod 600 "$secret"
