@@ -44,8 +44,8 @@ static void begin_file(const struct chex_svg_sheet *s, const char *title, const 
 
 /* The first drawing is invisible. It holds the definitions that all panels use. */
 static void begin_page(const struct chex_svg_sheet *s, const char *title, const char *desc) {
-    fprintf(s->to, "<div class=\"cxs\" role=\"img\" style=\"max-width:%dpx\" aria-label=\"",
-            s->cols * CELL_W);
+    fprintf(s->to, "<div class=\"cxs\" role=\"img\" style=\"max-width:%dpx%s\" aria-label=\"",
+            s->cols * CELL_W, s->cols == 1 ? ";grid-template-columns:1fr" : "");
     chex_put_xml(s->to, title);
     fputs(": ", s->to);
     chex_put_xml(s->to, desc);

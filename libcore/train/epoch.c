@@ -142,8 +142,8 @@ static void log_result(struct chex_session *s, const struct epoch_result *e,
                        const struct times *times) {
     char validation[96] = "no validation set", speed[48] = "", within[64] = "";
     if (e->validated && e->defined)
-        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d class%s)",
-                 e->val_loss, e->val_auroc, e->defined, e->defined == 1 ? "" : "es");
+        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d finding%s)",
+                 e->val_loss, e->val_auroc, e->defined, e->defined == 1 ? "" : "s");
     else if (e->validated)
         snprintf(validation, sizeof validation, "val loss %.4f, val AUROC undefined", e->val_loss);
     if (e->steps)
@@ -164,16 +164,32 @@ static void log_result(struct chex_session *s, const struct epoch_result *e,
                   chex_schedule_lr(&s->config.schedule, s->at.epoch, 0, s->steps));
 }
 
-/* The page is a view of the metrics: without it the run goes on. */
-static void write_page(const struct chex_session *s) {
+/* The page is a view of the metrics: without it the run goes on. False: it was not written. */
+static bool write_page(const struct chex_session *s) {
     const struct chex_run_page page = {.dir = s->config.output_dir,
                                        .model = s->net->model,
                                        .epochs = s->config.epochs,
                                        .options = json_object_get(s->config.options, "options"),
-                                       .rows = s->files.epochs};
+                                       .rows = s->files.epochs,
+                                       .losses = &s->output.losses,
+                                       .epoch = s->at.epoch + 1,
+                                       .step = s->at.step_in_epoch,
+                                       .steps = s->steps};
     struct chex_error why = {0};
-    if (json_array_size(page.rows) && chex_run_page_write(&page, &why) != CHEX_OK)
-        chex_warn("%s", why.text);
+    if (chex_run_page_write(&page, &why) == CHEX_OK)
+        return true;
+    chex_warn("%s", why.text);
+    return false;
+}
+
+void chex_session_page_loss(struct chex_session *s, double loss, double now_s) {
+    static const double page_each_s = 30;
+    if (json_array_size(s->files.epochs))
+        return;
+    chex_run_losses_add(&s->output.losses, s->at.step, loss);
+    if (s->output.page_s > 0 && now_s - s->output.page_s < page_each_s)
+        return;
+    s->output.page_s = write_page(s) ? now_s : INFINITY;
 }
 
 static enum chex_status report(struct chex_session *s, const struct epoch_result *e,
@@ -199,7 +215,8 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
                     CHEX_MEMBER(b, slowest_ratio), CHEX_MEMBER(b, advice));
     add_sets(s, e, line);
     CHEX_TRY(chex_runfiles_metric(&s->files, line, err));
-    write_page(s);
+    if (json_array_size(s->files.epochs))
+        (void)write_page(s);
     return CHEX_OK;
 }
 
@@ -369,7 +386,8 @@ void chex_session_summarise(const struct chex_session *s) {
         find_times(s, s->reports.total_times, &times);
         log_times("time of all steps", &times);
     }
-    const bool page = json_array_size(s->files.epochs) > 0;
+    const bool page =
+        json_array_size(s->files.epochs) || (s->output.page_s > 0 && isfinite(s->output.page_s));
     chex_info("  files: %s/best.h5, %s/last.h5, %s/checkpoints/, %s/metrics.jsonl%s%s%s", dir, dir,
               dir, dir, page ? ", " : "", page ? dir : "", page ? "/run.html" : "");
 }

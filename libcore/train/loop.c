@@ -5,8 +5,8 @@
  *
  * Exactness: losses and gradients are added in an order that depends on logical ranks only, so with
  * --deterministic the bits do not depend on the number of processes. All ranks derive stop, save
- * and divergence from the same reports, so they act at the same step. A step allocates no memory.
- * Rank 0 writes one line of metrics per step.
+ * and divergence from the same reports, so they act at the same step. A step allocates no memory,
+ * except rank 0 for its files. Rank 0 writes one line of metrics per step.
  */
 #include <math.h>
 #include <stdio.h>
@@ -170,8 +170,8 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                           s->newest);
 }
 
-/* metrics.jsonl has each step. TensorBoard gets one each 10 s, so that it shows something before
- * the first epoch ends. */
+/* metrics.jsonl has each step. TensorBoard and run.html get one each 10 s, so that they show
+ * something before the first epoch ends. */
 static enum chex_status write_step(struct chex_session *s, double loss, double lr, double seconds,
                                    struct chex_error *err) {
     enum { EVENT_EACH_S = 10 };
@@ -181,6 +181,7 @@ static enum chex_status write_step(struct chex_session *s, double loss, double l
     if (s->output.step_event_s > 0 && now - s->output.step_event_s < EVENT_EACH_S)
         return CHEX_OK;
     s->output.step_event_s = now;
+    chex_session_page_loss(s, loss, now);
     return chex_tfevents_scalar(s->output.events, "train/step_loss", (int64_t)s->at.step, loss,
                                 err);
 }

@@ -2,6 +2,7 @@
  *
  * run.html: head numbers, curves by epoch, AUROC by finding, time shares, and a table of the last
  * epochs. Every number comes from the lines of metrics.jsonl, so a resumed run shows all epochs.
+ * Until the first epoch is complete, the page shows the losses of steps.
  */
 #include "train/run_page.h"
 
@@ -71,7 +72,7 @@ static enum chex_status open_series(const struct chex_run_page *p, struct series
                                     struct chex_error *err) {
     *s = (struct series){.count = json_array_size(p->rows)};
     s->epoch = chex_alloc_zeroed(3 * s->count, sizeof *s->epoch);
-    if (!s->epoch)
+    if (!s->epoch && s->count)
         return chex_error_memory(err, "run.html");
     s->first = s->epoch + s->count;
     s->second = s->first + s->count;
@@ -281,6 +282,51 @@ static void put_epochs(FILE *to, const struct chex_run_page *p, const struct ser
     chex_html_end_table(to);
 }
 
+/* ---- before the first epoch is complete ---- */
+
+void chex_run_losses_add(struct chex_run_losses *l, uint64_t step, double loss) {
+    enum { CAPACITY = sizeof l->loss / sizeof l->loss[0] };
+    if (l->count == CAPACITY) {
+        l->count /= 2;
+        for (size_t i = 0; i < l->count; i++) {
+            l->step[i] = l->step[2 * i];
+            l->loss[i] = l->loss[2 * i];
+        }
+        l->every *= 2;
+    }
+    l->every += l->every == 0;
+    if (l->added++ % l->every != 0)
+        return;
+    l->step[l->count] = (double)step;
+    l->loss[l->count++] = loss;
+}
+
+static void put_losses(FILE *to, const struct chex_run_page *p) {
+    const struct chex_run_losses *l = p->losses;
+    const double last = l->step[l->count - 1];
+    const struct chex_svg_scale x = {0, 2 * ceil(fmax(2, last) / 2)},
+                                y = from_zero(highest(l->loss, l->count));
+    char text[128];
+    fputs("<h2>Loss of steps</h2>\n", to);
+    snprintf(text, sizeof text,
+             "Written after step %llu of %llu in epoch %llu. The curves follow after the epoch.",
+             (unsigned long long)p->step, (unsigned long long)p->steps,
+             (unsigned long long)p->epoch);
+    chex_html_note(to, text);
+    const struct chex_svg_sheet sheet =
+        chex_svg_begin(to, 1, "Loss of steps", "Training loss of single steps by step.", false);
+    chex_svg_end_defs(&sheet);
+    chex_svg_open_panel(&sheet, 0);
+    snprintf(text, sizeof text, "step %.0f: %.4g", last, l->loss[l->count - 1]);
+    chex_svg_title(to, "Loss", text, NULL);
+    chex_svg_axes(to, x, y);
+    chex_svg_line(to, AS_FIRST, x, y, l->step, l->loss, l->count, min_units);
+    fprintf(to, "<circle " CHEX_SVG_AS_DOT " cx=\"%.1f\" cy=\"%.1f\" r=\"2\"/>\n",
+            chex_svg_x(x, last), chex_svg_y(y, l->loss[l->count - 1]));
+    chex_svg_close_panel(&sheet);
+    chex_svg_end(&sheet);
+}
+
 /* ---- the page ---- */
 
 static void put_card(FILE *to, const char *kind, const char *what, int digits, double v) {
@@ -303,11 +349,13 @@ static void put_head(FILE *to, const struct chex_run_page *p, const struct serie
     chex_put_xml(to, p->dir);
     fputs("</p>\n<div class=\"cards\">\n", to);
     snprintf(of, sizeof of, "of %lld epochs", (long long)p->epochs);
-    put_card(to, "", of, 0, number(last, "epoch"));
-    put_card(to, " main", "mean AUROC of best.h5", 4, number(best, "val_auroc_mean"));
-    put_card(to, "", "epoch of best.h5", 0, number(best, "epoch"));
-    put_card(to, "", "mean AUROC, last epoch", 4, number(last, "val_auroc_mean"));
-    put_card(to, "", "images per second", 1, number(last, "images_per_s"));
+    put_card(to, "", of, 0, s->count ? number(last, "epoch") : 0);
+    if (s->count) {
+        put_card(to, " main", "mean AUROC of best.h5", 4, number(best, "val_auroc_mean"));
+        put_card(to, "", "epoch of best.h5", 0, number(best, "epoch"));
+        put_card(to, "", "mean AUROC, last epoch", 4, number(last, "val_auroc_mean"));
+        put_card(to, "", "images per second", 1, number(last, "images_per_s"));
+    }
     fputs("</div>\n", to);
 }
 
@@ -326,9 +374,8 @@ static void put_options(FILE *to, const struct chex_run_page *p) {
     fputs("</p></details>\n", to);
 }
 
-static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) {
+static void put_results(FILE *to, const struct chex_run_page *p, struct series *s) {
     const json_t *findings = json_object_get(row_of(p, s->count - 1), "auroc");
-    put_head(to, p, s);
     fputs("<h2>Curves</h2>\n", to);
     chex_html_note(to, "The horizontal axis is the epoch in all curves.");
     put_curves(to, p, s);
@@ -346,6 +393,14 @@ static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) 
     put_shares(to, p, s);
     fputs("<h2>Epochs</h2>\n", to);
     put_epochs(to, p, s);
+}
+
+static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) {
+    put_head(to, p, s);
+    if (s->count)
+        put_results(to, p, s);
+    else
+        put_losses(to, p);
     if (p->options)
         put_options(to, p);
     fputs("</main>\n</body>\n</html>\n", to);

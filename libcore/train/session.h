@@ -15,6 +15,7 @@
 #include "train/checkpoint_writer.h"
 #include "train/request_files.h"
 #include "train/run_input.h"
+#include "train/run_page.h"
 #include "train/runfiles.h"
 #include "train/step_reports.h"
 #include "train/sync_bn.h"
@@ -56,6 +57,9 @@ struct chex_run_output {
     int lock; /* from chex_lockfile_take, or -1 */
     struct chex_tfevents *events;
     double step_event_s; /* loop.c: when the last loss of a step was written to it; 0: never */
+    double page_s; /* epoch.c: when run.html had the last loss of a step; 0: never, infinite: the
+                      page cannot be written */
+    struct chex_run_losses losses;   /* the same: for run.html before an epoch is complete */
     struct chex_checkpoint snapshot; /* buffers for the state; class names borrowed */
     uint64_t snapshot_step;          /* the step whose state is in the snapshot; 0: none */
     struct chex_checkpoint_line
@@ -293,6 +297,8 @@ bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part)
  * chex_run_output; rank 0. Collective. */
 enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
                                        struct chex_validation *v, struct chex_error *err);
+/* Rank 0: a loss for run.html, which is rewritten each 30 s until an epoch is complete. */
+void chex_session_page_loss(struct chex_session *s, double loss, double now_s);
 /* After the last step of an epoch, or the last one that --max-steps allows: saves,
  * validates, reports, and saves again with the result. The learning-rate schedule advances only
  * after whole epochs. Collective. */

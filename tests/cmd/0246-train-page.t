@@ -13,7 +13,15 @@ dir='run <b>"&'
 train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 --output "$dir")
 
 expect_status 0 "${train[@]}" --epochs 1 --max-steps 1
-unlike "$(err)" 'run.html' "the last lines do not name a page that is not there"
+like "$(err)" 'run.html' "the last lines name the page, although no epoch is complete"
+expect_status 0 python3 - "$dir" <<'P'
+import json, sys, xml.etree.ElementTree as tree
+step = next(r for r in map(json.loads, open(sys.argv[1] + "/metrics.jsonl")) if r["kind"] == "step")
+page = tree.parse(sys.argv[1] + "/run.html").getroot()
+text = " ".join(" ".join(page.itertext()).split())
+assert "Written after step 1 of 2 in epoch 1." in text and not list(page.iter("table")), text
+assert "step 1: %.4g" % step["loss"] in text, text
+P
 expect_status 0 "${train[@]}" --epochs 1 --max-steps 0
 like "$(err)" 'run.html' "the last lines name the page"
 cp "$dir/run.html" first.html
@@ -43,6 +51,10 @@ P
 ok $? "the page loads nothing"
 
 # A page that cannot be written does not end the run.
+expect_status 0 "${train[@]}" --output early --batch-size 4 --max-steps 1
+rm early/run.html && mkdir early/run.html
+expect_status 0 "${train[@]}" --output early --batch-size 4 --max-steps 2
+is "$(grep -c 'run.html' err)" 1 "a page that cannot be written is reported in the first epoch, and not named"
 rm "$dir/run.html" && mkdir "$dir/run.html"
 expect_status 0 "${train[@]}" --epochs 3
 is "$(grep -c 'warn: .*run.html' err)" 1 "a page that cannot be written is reported"
