@@ -218,9 +218,18 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
     }
     if (c->classes == 0)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s line %zu: no class; expected columns y_<Class> and p_<Class>",
+                              "%s line %zu: no finding; expected columns y_<Class> and p_<Class>",
                               csv->path, csv->line);
     return chex_facts_find(csv, &c->facts, err);
+}
+
+/* The id of an image or a patient. Results name ids, and are UTF-8. */
+static enum chex_status read_id(const struct chex_csv *csv, size_t column, const char *what,
+                                char **out, struct chex_error *err) {
+    const char *id = chex_text_of_cell(csv->fields[column]);
+    if (!chex_text_is_utf8(id))
+        return chex_text_encoding_fault(csv->path, csv->line, what, id, "", err);
+    return (*out = strdup(id)) ? CHEX_OK : chex_error_memory(err, "%s", csv->path);
 }
 
 /* A label as in label files, or -2 (not stated) as this table writes it. */
@@ -236,15 +245,12 @@ static enum chex_status read_row(const struct chex_csv *csv, struct columns *c,
     if (csv->count != c->count)
         return chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
                               csv->path, csv->line, csv->count, c->count);
-    const char *image = chex_text_of_cell(csv->fields[c->image_id]);
-    if (!*image)
+    CHEX_TRY(read_id(csv, c->image_id, "image", &p->image_id[row], err));
+    if (!*p->image_id[row])
         return chex_error_set(err, CHEX_E_DATA, "%s line %zu: image_id is empty", csv->path,
                               csv->line);
-    p->image_id[row] = strdup(image);
     if (p->patient_id)
-        p->patient_id[row] = strdup(chex_text_of_cell(csv->fields[c->patient_id]));
-    if (!p->image_id[row] || (p->patient_id && !p->patient_id[row]))
-        return chex_error_memory(err, "%s", csv->path);
+        CHEX_TRY(read_id(csv, c->patient_id, "patient", &p->patient_id[row], err));
     for (int k = 0; k < c->classes; k++) {
         const size_t at = row * (size_t)c->classes + (size_t)k;
         const char *y = csv->fields[c->label[k]], *s = csv->fields[c->score[k]];

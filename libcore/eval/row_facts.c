@@ -157,7 +157,11 @@ enum chex_status chex_facts_read(const struct chex_csv *csv, struct chex_fact_co
         if (chex_csv_is_missing(cell))
             continue;
         if (k == CHEX_FACT_STUDY_ID || k == CHEX_FACT_SOURCE) {
-            char **text = k == CHEX_FACT_STUDY_ID ? &f->study_id : &f->source;
+            const bool study = k == CHEX_FACT_STUDY_ID;
+            char **text = study ? &f->study_id : &f->source;
+            if (!chex_text_is_utf8(cell))
+                return chex_text_encoding_fault(csv->path, csv->line, study ? "study" : "source",
+                                                cell, "", err);
             if (!(*text = strdup(chex_text_of_cell(cell))))
                 return chex_error_memory(err, "%s", csv->path);
         } else if (!read_cell(csv, (size_t)c->at[k], (enum chex_fact)k, f)) {
