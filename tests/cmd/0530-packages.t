@@ -73,7 +73,7 @@ trained_by "any folder/bin" "tarball"
 mkdir "moved on"
 mv "any folder" "moved on/chexnet"
 trained_by "moved on/chexnet/bin" "moved tarball"
-unlike "$(grep -rl "$SCRATCH" "moved on")" "." "the tarball names no folder in which it was made"
+is "$(grep -rl "$SCRATCH" "moved on")" "" "the tarball names no folder in which it was made"
 if have ldd; then
     library=$(ldd "moved on/chexnet/bin/chex-train" | awk '$1 ~ /^libjansson/ { print $3 }')
     cp "$library" "moved on/chexnet/lib/chexnet/"

@@ -59,13 +59,13 @@ diag() { printf '%s\n' "$*" | sed 's/^/# /'; }
 # is GOT WANTED NAME. Two empty texts are equal only if the call has a literal "": the output of two
 # commands that failed is no result.
 is() {
-    [ "$1" = "$2" ] && { [ "${1// /}" ] || _empty_is_wanted; }
+    [ "$1" = "$2" ] && { [ "${1// /}" ] || _call_has '""'; }
     ok $? "$3" || { diag "got:    $1"; diag "wanted: $2"; return 1; }
 }
-# Whether the call of `is` has a literal "", in its first line or one that a \ joins to it.
-_empty_is_wanted() {
+# Whether the call of `is` or `unlike` matches a regex, in its first line or one that a \ joins to it.
+_call_has() {
     (cd "$_began_in" && awk -v first="${BASH_LINENO[1]}" 'NR >= first { print; if (!/\\$/) exit }' "${BASH_SOURCE[2]}") |
-        grep -q '""'
+        grep -qE -- "$1"
 }
 # near A B MOST NAME: the numbers differ by MOST at most. apart A B LEAST NAME: by LEAST at least. What is
 # no number is neither.
@@ -82,9 +82,11 @@ like() {
     grep -qE -- "$2" <<<"$1"
     ok $? "$3" || { diag "no match for: $2"; diag "in: $1"; return 1; }
 }
+# unlike TEXT EXTENDED-REGEX NAME. An empty text is refused, because a command that fails prints none,
+# except $(out) and $(err), whose command has the expected status.
 unlike() {
-    ! grep -qE -- "$2" <<<"$1"
-    ok $? "$3" || { diag "unwanted match for: $2"; diag "in: $1"; return 1; }
+    ! grep -qE -- "$2" <<<"$1" && { [ "${1//[[:space:]]/}" ] || _call_has 'unlike "\$\((out|err)\)"'; }
+    ok $? "$3" || { diag "empty, or unwanted match for: $2"; diag "in: $1"; return 1; }
 }
 
 # expect_status CODE COMMAND...: runs it with output in the files `out` and `err` of the scratch
