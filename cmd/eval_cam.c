@@ -110,7 +110,7 @@ static enum chex_status open_network(struct eval_cam *m, struct chex_error *err)
     m->drawn = chex_alloc_zeroed(classes, sizeof *m->drawn);
     m->probabilities = chex_alloc_zeroed(classes, sizeof *m->probabilities);
     if (!m->drawn || !m->probabilities)
-        return chex_error_memory(err, "%zu classes", classes);
+        return chex_error_memory(err, "%zu findings", classes);
     if (s->class_list)
         CHEX_TRY(eval_cam_classes(s->class_list, &m->network, m->drawn, &m->count, err));
     return eval_network_sizes(s, &m->network, true, &m->stored_px, &m->image_px, err);
@@ -182,7 +182,7 @@ static enum chex_status score(struct eval_cam *m, struct chex_error *err) {
         const double z = (double)m->maps->logit[c], e = exp(-fabs(z));
         if (!isfinite(z))
             return chex_error_set(err, CHEX_E_DIVERGED,
-                                  "image %s, class %s: the logit is %g, expected a finite number",
+                                  "image %s, finding %s: the logit is %g, expected a finite number",
                                   m->s->image, m->network.about.class_names[c],
                                   isnan(z) ? (double)NAN : z);
         m->probabilities[c] = (double)(float)(z < 0 ? e / (1 + e) : 1 / (1 + e));

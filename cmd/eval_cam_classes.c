@@ -72,7 +72,7 @@ static enum chex_status add(const char *typed, const struct eval_network *n, int
     if (c < 0) {
         list_nearest(typed, n, near, sizeof near);
         return chex_error_set(err, CHEX_E_USAGE,
-                              "--class '%s': the network has no such class; nearest: %s", typed,
+                              "--class '%s': the network has no such finding; nearest: %s", typed,
                               near);
     }
     for (int k = 0; k < *count_out; k++)

@@ -82,7 +82,7 @@ static void print_table(const json_t *o) {
         const int n = chex_text_columns(json_string_value(json_object_get(class, "name")));
         wide = n > wide ? n : wide;
     }
-    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "class");
+    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "finding");
     json_array_foreach(classes, i, class) {
         const char *name = json_string_value(json_object_get(class, "name"));
         chex_text_printf(stdout, "%-*s", chex_text_field(name, wide), name);

@@ -62,7 +62,7 @@ enum chex_status eval_compute(const struct eval_settings *s, const char *title,
     if (st == CHEX_E_DATA)
         chex_error_prefix(err, st, "%s", title);
     if (st == CHEX_OK && out->scores->defined == 0)
-        chex_warn("no class has both positive and negative images: no AUROC is defined");
+        chex_warn("no finding has both positive and negative images: no AUROC is defined");
     return st;
 }
 

@@ -38,7 +38,7 @@ static const struct chex_opt deploy_opts[] = {
     OPTION("recalibrate", CHOICE, EVAL_AT(recalibrate), .def = "none", .metavar = "METHOD",
            .choices = chex_recalibration_names,
            .help = "correct the probabilities: temperature (one slope) or platt (slope and "
-                   "intercept of each class)"),
+                   "intercept of each finding)"),
     OPTION("cluster", CHOICE, EVAL_AT(cluster), .def = "patient", .metavar = "UNIT",
            .choices = chex_cluster_names, .help = "what the printed intervals take as independent"),
     OPTION("distribution-images", INT, EVAL_AT(distribution_images), .def = "5000", .metavar = "N",
@@ -74,9 +74,10 @@ static void release(struct decided *d) {
 static void warn_unfitted(const struct chex_deployment *d, const bool *fitted) {
     for (int c = 0; c < d->classes; c++)
         if (!fitted[c])
-            chex_warn("class %s is not recalibrated: its labels do not rise with its probability, "
-                      "or all are equal",
-                      d->class_names[c]);
+            chex_warn(
+                "finding %s is not recalibrated: its labels do not rise with its probability, "
+                "or all are equal",
+                d->class_names[c]);
 }
 
 static enum chex_status recalibrate(const struct eval_settings *s, struct decided *d,
@@ -93,10 +94,11 @@ static enum chex_status recalibrate(const struct eval_settings *s, struct decide
          st == CHEX_OK && s->recalibrate == CHEX_RECALIBRATE_PLATT && c < d->deployment->classes;
          c++)
         if (fitted[c] && d->scores->per_class[c].positives < CHEX_CALIBRATION_MIN_CLUSTERS)
-            chex_warn("class %s is recalibrated on %zu positive image%s: its probabilities may be "
-                      "worse than before",
-                      d->deployment->class_names[c], d->scores->per_class[c].positives,
-                      chex_text_s(d->scores->per_class[c].positives));
+            chex_warn(
+                "finding %s is recalibrated on %zu positive image%s: its probabilities may be "
+                "worse than before",
+                d->deployment->class_names[c], d->scores->per_class[c].positives,
+                chex_text_s(d->scores->per_class[c].positives));
     free(fitted);
     return st;
 }
@@ -107,9 +109,9 @@ static void warn_undecided(const struct decided *d, const char *rule, const char
         if (!isnan(d->deployment->threshold[c]))
             continue;
         if (k->positives && k->negatives)
-            chex_warn("class %s gets no threshold: no score reaches %s", k->name, rule);
+            chex_warn("finding %s gets no threshold: no score reaches %s", k->name, rule);
         else
-            chex_warn("class %s gets no threshold: no %s image in split %s", k->name,
+            chex_warn("finding %s gets no threshold: no %s image in split %s", k->name,
                       k->positives ? "negative" : "positive", split);
     }
 }
@@ -291,7 +293,7 @@ static enum chex_status write_file(const struct eval_split *e, struct chex_deplo
     for (int k = 0; k < d->classes; k++)
         decided += !isnan(d->threshold[k]);
     if (st == CHEX_OK)
-        chex_info("%s: %zu parameters of %s with thresholds of %d of %d classes", e->s->output,
+        chex_info("%s: %zu parameters of %s with thresholds of %d of %d findings", e->s->output,
                   n->net->param_count, n->net->model, decided, d->classes);
     return st;
 }

@@ -172,7 +172,7 @@ static enum chex_status match_classes(struct evaluation *e, struct chex_error *e
     }
     if (e->use && common < classes)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s has %d classes, and %s states %d of them: expected all", path,
+                              "%s has %d findings, and %s states %d of them: expected all", path,
                               classes, dir, common);
     if (!common) {
         char own[200] = "", other[200] = "";
@@ -429,7 +429,7 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
     CHEX_TRY(chex_eval_check_size(e->set, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
         if (!e->network.about.classes)
-            chex_warn("%s does not name its classes: it is assumed that they are those of %s, in "
+            chex_warn("%s does not name its findings: it is assumed that they are those of %s, in "
                       "the same order (--classes names others)",
                       s->checkpoint, e->set->dir);
         CHEX_TRY(check_resize(e, err));

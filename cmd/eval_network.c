@@ -65,7 +65,7 @@ static enum chex_status name_classes(const struct eval_settings *s, struct eval_
     if (!s->classes)
         return CHEX_OK;
     if (n->about.classes)
-        return chex_error_set(err, CHEX_E_USAGE, "--classes: %s names its %d classes itself",
+        return chex_error_set(err, CHEX_E_USAGE, "--classes: %s names its %d findings itself",
                               s->checkpoint, n->about.classes);
     char *text = strdup(s->classes);
     enum chex_status st = text ? cut_classes(text, &n->about, err) : chex_error_memory(err, NULL);
@@ -83,15 +83,15 @@ static enum chex_status count_classes(const struct eval_settings *s, const struc
     const int classes = n->about.classes ? n->about.classes : data;
     if (!classes && outputs)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s does not name its %d classes: name them in the order of its "
+                              "%s does not name its %d findings: name them in the order of its "
                               "outputs by --classes LIST",
                               s->checkpoint, outputs);
     if (!classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s does not name its classes, and has no head",
+        return chex_error_set(err, CHEX_E_DATA, "%s does not name its findings, and has no head",
                               s->checkpoint);
     if (outputs && outputs != classes)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: its head is one of %d classes, not of %d, which %s",
+                              "%s: its head is one of %d findings, not of %d, which %s",
                               s->checkpoint, outputs, classes, who);
     *classes_out = classes;
     return CHEX_OK;
@@ -117,7 +117,7 @@ static enum chex_status load(const struct eval_settings *s, const struct chex_we
     CHEX_TRY(chex_tensor_set_warn(&w->tensors, n->net, err));
     if (!head)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: its head is not one linear layer of %d classes", s->checkpoint,
+                              "%s: its head is not one linear layer of %d findings", s->checkpoint,
                               classes);
     if (n->about.deployment)
         return chex_deployment_read(s->checkpoint, n->net, n->state, &n->deployment, err);
@@ -152,10 +152,10 @@ enum chex_status eval_check_class_names(const char *path, char *const *names, in
                                         struct chex_error *err) {
     for (int i = 0; i < count; i++)
         if (!chex_text_is_printable(names[i]))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: the name of class %d, '%s', has control characters or is no "
-                                  "UTF-8",
-                                  path, i + 1, names[i]);
+            return chex_error_set(
+                err, CHEX_E_DATA,
+                "%s: the name of finding %d, '%s', has control characters or is no UTF-8", path,
+                i + 1, names[i]);
     return CHEX_OK;
 }
 

@@ -14,7 +14,7 @@ static const struct chex_opt score_opts[] = {
     OPTION_GROUP("What is scored"),
     OPTION("predictions", STRING, EVAL_AT(predictions), .letter = 'p', .metavar = "FILE",
            .help = "table to score: image_id, patient_id, y_CLASS and p_CLASS for each "
-                   "class; may be .gz"),
+                   "finding; may be .gz"),
     EVAL_SCORES_ROW,
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,

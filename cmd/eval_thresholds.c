@@ -72,7 +72,7 @@ static enum chex_status set_prevalence(void *arg, const char *name, double value
             found = true;
         }
     if (!found)
-        return chex_error_set(err, CHEX_E_USAGE, "--prevalence: no class is named '%.60s'", name);
+        return chex_error_set(err, CHEX_E_USAGE, "--prevalence: no finding is named '%.60s'", name);
     return CHEX_OK;
 }
 

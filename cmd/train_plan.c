@@ -20,7 +20,7 @@ static const char head_text[] =
     "{action=start?start a run in}{action=go on?go on with the run in} {output}; nothing was "
     "done\n";
 
-static const char data_text[] = "data          {folder}: {classes class/classes}, images of "
+static const char data_text[] = "data          {folder}: {classes finding/findings}, images of "
                                 "{stored_px} px ({resize})\n";
 
 static const char split_text[] = ": {rows image} of {patients patient} in {shards shard}, "
@@ -44,7 +44,7 @@ static const char rest_text[] =
     "{order.pipeline}\n"
     "{order.cache?" INDENT "{order.cache}\n}"
     "{order.resident?" INDENT "{order.resident}\n}"
-    "network       {network.model}, {network.classes} classes, {network.parameters:.2M} M "
+    "network       {network.model}, {network.classes} findings, {network.parameters:.2M} M "
     "parameters, {network.image_px} px, {network.image_gflop:.2f} GFLOP an image\n"
     "engine        {engine.name} ({engine.variant}): {engine.why}\n"
     "precision     {engine.precision} ({engine.precision_why})\n"

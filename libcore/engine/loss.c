@@ -120,8 +120,8 @@ static enum chex_status check_weights(const float *weights, int classes, const c
     for (int k = 0; weights && k < classes; k++)
         if (!(weights[k] >= 0) || !isfinite(weights[k]))
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "%s of class %d: %g (expected a finite number, 0 or more)", what,
-                                  k + 1, (double)weights[k]);
+                                  "%s of finding %d: %g (expected a finite number, 0 or more)",
+                                  what, k + 1, (double)weights[k]);
     return CHEX_OK;
 }
 
@@ -145,7 +145,7 @@ enum chex_status chex_loss_check(const struct chex_loss *loss, int classes,
     for (int k = 0; loss->uncertain_target && k < classes; k++)
         if (!(loss->uncertain_target[k] <= 1))
             return chex_error_set(err, CHEX_E_USAGE,
-                                  "target of uncertain labels of class %d: %g (expected 0 to 1)",
+                                  "target of uncertain labels of finding %d: %g (expected 0 to 1)",
                                   k + 1, (double)loss->uncertain_target[k]);
     CHEX_TRY(check_weights(loss->pos_weight, classes, "positive weight", err));
     return check_weights(loss->class_weight, classes, "weight", err);

@@ -48,13 +48,13 @@ static const char *fault_of(const json_t *o) {
     if (json_integer_value(json_object_get(o, "schema")) != 1)
         return "no \"schema\": 1";
     if (!json_is_array(classes) || json_array_size(classes) == 0)
-        return "no list of classes";
+        return "no list of findings";
     if (!is_number_or_null(o, "mean") || !json_is_object(json_object_get(o, "provenance")))
         return "no mean or no provenance";
     json_array_foreach((json_t *)classes, i, k) {
         if (!json_string_value(json_object_get(k, "name")) || !is_number_or_null(k, "auroc") ||
             !json_is_integer(json_object_get(k, "positives")))
-            return "a class without name, auroc or positives";
+            return "a finding without name, auroc or positives";
     }
     return NULL;
 }

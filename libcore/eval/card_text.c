@@ -174,7 +174,7 @@ static void put_mean(FILE *to, const json_t *o) {
     fputs("Mean AUROC ", to);
     put_figure(to, number_of(o, "mean"), number_of(o, "mean_ci_low"), number_of(o, "mean_ci_high"),
                4);
-    fprintf(to, ", over %lld of %lld classes (`mean`).", count_of(o, "defined_count"),
+    fprintf(to, ", over %lld of %lld findings (`mean`).", count_of(o, "defined_count"),
             count_of(o, "class_count"));
     const json_t *interval = get(o, "interval");
     if (json_is_object(interval)) {
@@ -194,7 +194,7 @@ static void put_mean(FILE *to, const json_t *o) {
 static void put_ordering(FILE *to, const json_t *o) {
     const json_t *k;
     size_t i;
-    fputs("| class | positives | AUROC | average precision |\n| --- | ---: | --- | --- |\n"
+    fputs("| finding | positives | AUROC | average precision |\n| --- | ---: | --- | --- |\n"
           "| `name` | `positives` | `auroc` | `average_precision` |\n",
           to);
     json_array_foreach((json_t *)get(o, "classes"), i, k) {
@@ -229,11 +229,10 @@ static void put_decisions(FILE *to, const json_t *o) {
                              "optimistic.\n\n"
                            : ".\n\n",
           to);
-    fputs(
-        "| class | threshold | sensitivity | specificity | PPV | NPV |\n| --- | --- | --- | --- | "
-        "--- | --- |\n| `name` | `operating.threshold` | `operating.sensitivity` | "
-        "`operating.specificity` | `operating.ppv` | `operating.npv` |\n",
-        to);
+    fputs("| finding | threshold | sensitivity | specificity | PPV | NPV |\n| --- | --- | --- | "
+          "--- | --- | --- |\n| `name` | `operating.threshold` | `operating.sensitivity` | "
+          "`operating.specificity` | `operating.ppv` | `operating.npv` |\n",
+          to);
     json_array_foreach((json_t *)get(o, "classes"), i, k) {
         const json_t *d = get(k, "operating");
         fputs("| ", to);
@@ -251,10 +250,11 @@ static void put_calibration(FILE *to, const json_t *o) {
     size_t i;
     if (!json_is_number(get(json_array_get(get(o, "classes"), 0), "brier")))
         return;
-    fputs("### Calibration\n\n| class | Brier score | slope | in the large | ECE |\n| --- | --- | "
-          "--- | --- | --- |\n| `name` | `brier` | `calibration_slope` | "
-          "`calibration_in_the_large` | `ece` |\n",
-          to);
+    fputs(
+        "### Calibration\n\n| finding | Brier score | slope | in the large | ECE |\n| --- | --- | "
+        "--- | --- | --- |\n| `name` | `brier` | `calibration_slope` | "
+        "`calibration_in_the_large` | `ece` |\n",
+        to);
     json_array_foreach((json_t *)get(o, "classes"), i, k) {
         fputs("| ", to);
         put_name(to, text_of(k, "name"));
@@ -270,7 +270,7 @@ static void put_calibration(FILE *to, const json_t *o) {
 static void put_gaps(FILE *to, const json_t *attribute) {
     const json_t *k;
     size_t i;
-    fputs("| class | largest gap of the AUROC | from | to |\n| --- | --- | --- | --- |\n"
+    fputs("| finding | largest gap of the AUROC | from | to |\n| --- | --- | --- | --- |\n"
           "| `name` | `auroc_gap.value` | `auroc_gap.highest` | `auroc_gap.lowest` |\n",
           to);
     json_array_foreach((json_t *)get(attribute, "classes"), i, k) {

@@ -52,7 +52,7 @@ enum chex_status chex_deployment_create(int classes, char *const *class_names,
     }
     if (!good) {
         chex_deployment_destroy(d);
-        return chex_error_memory(err, "the thresholds of %d classes", classes);
+        return chex_error_memory(err, "the thresholds of %d findings", classes);
     }
     *out = d;
     return CHEX_OK;
@@ -153,13 +153,13 @@ static enum chex_status take_threshold(const char *path, const json_t *threshold
     const json_t *value = json_object_get(thresholds, name);
     if (!value)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no threshold for class %s: the thresholds are those of other "
-                              "classes",
+                              "%s: no threshold for finding %s: the thresholds are those of other "
+                              "findings",
                               path, name);
     *out = json_is_null(value) ? NAN : json_number_value(value);
     if (!json_is_null(value) && !(json_is_number(value) && isfinite(*out)))
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: the threshold of class %s is neither a number nor null", path,
+                              "%s: the threshold of finding %s is neither a number nor null", path,
                               name);
     return CHEX_OK;
 }
@@ -176,9 +176,9 @@ static enum chex_status take_calibration(const char *path, const json_t *calibra
     if (json_is_number(slope) && json_is_number(intercept) && out->slope > 0 &&
         isfinite(out->slope) && isfinite(out->intercept))
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: the calibration of class %s is not a slope above 0 and an intercept",
-                          path, name);
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "%s: the calibration of finding %s is not a slope above 0 and an intercept", path, name);
 }
 
 /* Fills what the JSON object has. Only `thresholds` is required. */
@@ -240,7 +240,7 @@ static enum chex_status take_part(const char *path, const struct chex_tensor_set
     json_t *o = NULL;
     struct chex_deployment *d = NULL;
     if (!about->classes)
-        return bad_part(path, "the file does not name its classes", err);
+        return bad_part(path, "the file does not name its findings", err);
     CHEX_TRY(parse_part(path, about->deployment, &o, err));
     enum chex_status st = chex_deployment_create(about->classes, about->class_names, &d, err);
     if (st == CHEX_OK)

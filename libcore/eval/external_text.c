@@ -117,7 +117,7 @@ struct widths {
 };
 
 static struct widths measure(const struct chex_external *x) {
-    struct widths w = {18, 3};
+    struct widths w = {19, 3};
     for (int c = 0; c < x->classes; c++) {
         const int n = chex_text_columns(class_name(x, c));
         w.class_name = n > w.class_name ? n : w.class_name;
@@ -146,7 +146,7 @@ static void print_line(FILE *to, struct widths w, const char *name, const char *
 void chex_external_print(FILE *to, const struct chex_external *x) {
     const struct widths w = measure(x);
     char text[48];
-    fprintf(to, "%-*s  %-*s  %9s  %-25s  %s\n", w.class_name, "class", w.set, "set", "positives",
+    fprintf(to, "%-*s  %-*s  %9s  %-25s  %s\n", w.class_name, "finding", w.set, "set", "positives",
             "AUROC (95 % interval)", "drop (95 % interval)");
     for (int c = 0; c < x->classes; c++)
         for (int k = 0; k < x->sets; k++) {
@@ -161,12 +161,12 @@ void chex_external_print(FILE *to, const struct chex_external *x) {
         }
     for (int k = 1; k < x->sets; k++) {
         const struct chex_external_mean *m = &x->mean[k];
-        snprintf(text, sizeof text, "mean of %d class%s", m->classes, m->classes == 1 ? "" : "es");
+        snprintf(text, sizeof text, "mean of %d finding%s", m->classes, m->classes == 1 ? "" : "s");
         print_line(to, w, text, x->set[0].name, "", &m->first, NULL);
         print_line(to, w, "", x->set[k].name, "", &m->own, &m->drop);
     }
     fprintf(to,
             "drop: AUROC of %s minus that of the other set; above 0 the network is worse there\n"
-            "mean: over the classes that both sets define\n",
+            "mean: over the findings that both sets define\n",
             x->set[0].name);
 }

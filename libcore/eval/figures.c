@@ -83,7 +83,7 @@ enum chex_status chex_figures_create(const struct chex_scores *scores,
         f->per_class = chex_alloc_zeroed(classes, sizeof *f->per_class);
     }
     if (!f || !f->per_class || !errors)
-        st = chex_error_memory(err, "%zu classes", classes);
+        st = chex_error_memory(err, "%zu findings", classes);
     struct job job = {
         scores, f, {scores->cluster, scores->clusters, scores->config.replicates > 0}, errors};
     if (st == CHEX_OK && scores->config.pool)

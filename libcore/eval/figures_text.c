@@ -257,7 +257,7 @@ static int width_of(const struct chex_scores *s) {
 static void print_table(FILE *to, const struct chex_scores *s, const struct chex_figures *f,
                         const struct column *columns, int count, bool threshold) {
     const int width = width_of(s);
-    fprintf(to, "%-*s", width, "class");
+    fprintf(to, "%-*s", width, "finding");
     if (threshold)
         fprintf(to, "  %-9s", "threshold");
     for (int i = 0; i < count; i++)

@@ -57,7 +57,7 @@ static enum chex_status put_net_benefit(FILE *to, const struct chex_report *r,
 /* In the order of the page. */
 static const struct chex_html_section sections[] = {
     {"summary", "Summary", NULL, chex_html_summary},
-    {"auroc", "AUROC by class", NULL, chex_html_auroc},
+    {"auroc", "AUROC by finding", NULL, chex_html_auroc},
     {"roc", "ROC curves", NULL, put_roc},
     {"precision-recall", "Precision and recall", has_figures, put_precision_recall},
     {"operating", "Operating points", has_thresholds, chex_html_operating},

@@ -181,8 +181,8 @@ static void put_table_head(const struct page *p) {
     FILE *to = p->to;
     fprintf(
         to,
-        "<div class=\"wide\"><table class=\"scores\">\n<caption>AUROC of each class%s</caption>\n"
-        "<thead><tr><th scope=\"col\">class</th><th scope=\"col\">positives</th>%s<th "
+        "<div class=\"wide\"><table class=\"scores\">\n<caption>AUROC of each finding%s</caption>\n"
+        "<thead><tr><th scope=\"col\">finding</th><th scope=\"col\">positives</th>%s<th "
         "scope=\"col\">AUROC</th><th scope=\"col\">95 %% interval</th><th scope=\"col\" "
         "class=\"bar\">",
         p->r->scores->config.replicates ? " with its 95 % interval" : "",
@@ -237,8 +237,8 @@ static void put_note(const struct page *p) {
     fputs(". ", p->to);
     if (chex_report_shares_fewer(p->r)) {
         const struct chex_report_shared m = chex_report_shared_mean(p->r);
-        fprintf(p->to, "Mean of the %d class%s that both have; over %s ours is %.4f. ", m.classes,
-                m.classes == 1 ? "" : "es", m.classes == 1 ? "it" : "them", m.ours);
+        fprintf(p->to, "Mean of the %d finding%s that both have; over %s ours is %.4f. ", m.classes,
+                m.classes == 1 ? "" : "s", m.classes == 1 ? "it" : "them", m.ours);
     }
     if (chex_report_rows(p->r) != CHEX_ROWS_SAME)
         fputs("AUROCs of different images are not comparable.", p->to);
@@ -253,7 +253,7 @@ static void put_published(const struct page *p) {
     fprintf(to, "<details><summary>All %d column%s of the comparison and their splits</summary>\n",
             pub->sources, pub->sources == 1 ? "" : "s");
     fputs("<div class=\"wide\"><table class=\"all\"><caption>Published figures: AUROC of each "
-          "class</caption><thead><tr><th scope=\"col\">column</th><th scope=\"col\">"
+          "finding</caption><thead><tr><th scope=\"col\">column</th><th scope=\"col\">"
           "source</th><th scope=\"col\">split</th>",
           to);
     for (int c = 0; c < pub->classes; c++) {

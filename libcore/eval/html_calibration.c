@@ -7,8 +7,8 @@
 
 static void put_table(FILE *to, const struct chex_report *r) {
     static const char *const headings[] = {
-        "class", "Brier score", "slope", "intercept", "in the large", "ECE", "ECE if calibrated"};
-    chex_html_begin_table(to, "stack", "Calibration of each class, with 95 % intervals", headings,
+        "finding", "Brier score", "slope", "intercept", "in the large", "ECE", "ECE if calibrated"};
+    chex_html_begin_table(to, "stack", "Calibration of each finding, with 95 % intervals", headings,
                           sizeof headings / sizeof headings[0]);
     for (int c = 0; c < r->scores->classes; c++) {
         const struct chex_calibration_figures *k = &r->figures->per_class[c].calibration;

@@ -102,14 +102,14 @@ static void put_class(FILE *to, const struct chex_report *r, const struct chex_c
 
 static void put_notes(FILE *to, const struct chex_cases *k) {
     chex_html_note(to,
-                   "For each class the negative images with the highest predictions and the "
+                   "For each finding the negative images with the highest predictions and the "
                    "positive images with the lowest, each with its label, its prediction and, if "
                    "there is one, the call at the threshold. Some are errors of the label.");
     fputs("<p class=\"warn\">This section holds images of patients. Share the file as you would "
           "share the images; <code>--hardest 0</code> leaves them out.</p>\n",
           to);
     fprintf(to,
-            "<p class=\"mut\">Colour: evidence for the class above that of the whole image, on "
+            "<p class=\"mut\">Colour: evidence for the finding above that of the whole image, on "
             "%d x %d positions%s. The line marks half of the scale, the cross the peak, the frame "
             "what the network saw. What a network looks at need not be the reason.%s</p>\n",
             k->positions, k->positions,

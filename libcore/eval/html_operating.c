@@ -35,8 +35,8 @@ static void put_origin(FILE *to, const struct chex_figures_config *k) {
 
 static void put_decisions(FILE *to, const struct chex_report *r) {
     static const char *const headings[] = {
-        "class", "threshold", "sensitivity", "specificity",
-        "PPV",   "NPV",       "F1",          "TP / FP / TN / FN"};
+        "finding", "threshold", "sensitivity", "specificity",
+        "PPV",     "NPV",       "F1",          "TP / FP / TN / FN"};
     chex_html_begin_table(to, "stack", "Decisions at the threshold, with 95 % intervals", headings,
                           sizeof headings / sizeof headings[0]);
     for (int c = 0; c < r->scores->classes; c++) {
@@ -68,8 +68,8 @@ static bool has_prevalence(const struct chex_report *r) {
 }
 
 static void put_prevalence(FILE *to, const struct chex_report *r) {
-    static const char *const headings[] = {"class", "share here", "stated prevalence", "PPV there",
-                                           "NPV there"};
+    static const char *const headings[] = {"finding", "share here", "stated prevalence",
+                                           "PPV there", "NPV there"};
     chex_html_begin_table(to, "stack",
                           "Predictive values at another share of positives, with 95 % intervals",
                           headings, sizeof headings / sizeof headings[0]);

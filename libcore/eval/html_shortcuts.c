@@ -31,7 +31,7 @@ static void put_drop(FILE *to, const char *attribute, const struct chex_shortcut
 static void put_overview(FILE *to, const struct chex_report *r) {
     fputs("<div class=\"wide\"><table class=\"stack\">\n<caption>Drop of the AUROC without the "
           "attribute, with 95 % intervals; below it what the attribute reaches alone</caption>\n"
-          "<thead><tr><th scope=\"col\">class</th>",
+          "<thead><tr><th scope=\"col\">finding</th>",
           to);
     for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
         if (r->shortcuts->attribute[a].known)
@@ -48,8 +48,8 @@ static void put_overview(FILE *to, const struct chex_report *r) {
 }
 
 static void put_attribute(FILE *to, const struct chex_report *r, int a) {
-    static const char *const headings[] = {"class", "attribute alone", "network", "network within",
-                                           "drop"};
+    static const char *const headings[] = {"finding", "attribute alone", "network",
+                                           "network within", "drop"};
     const struct chex_shortcut_table *t = &r->shortcuts->attribute[a];
     char caption[128];
     snprintf(caption, sizeof caption, "AUROC with and without what %s tells, with 95 %% intervals",

@@ -76,7 +76,7 @@ static void put_table(FILE *to, const struct chex_subgroups *s,
                       const struct chex_subgroup_attribute *a, int figure) {
     fprintf(to,
             "<div class=\"wide\"><table class=\"stack\">\n<caption>%s by %s</caption>\n<thead><tr>"
-            "<th scope=\"col\">class</th>",
+            "<th scope=\"col\">finding</th>",
             figure_names[figure], chex_attribute_names[a->attribute]);
     for (int g = 0; g < a->groups.count; g++) {
         fputs("<th scope=\"col\">", to);

@@ -26,7 +26,7 @@ static void put_cards(FILE *to, const struct chex_scores *s) {
                  s->mean_interval.high);
     put_card(to, " main", value, what);
     snprintf(value, sizeof value, "%d of %d", s->defined, s->classes);
-    put_card(to, "", value, "classes defined");
+    put_card(to, "", value, "findings defined");
     snprintf(value, sizeof value, "%zu", s->table->rows);
     put_card(to, "", value, "images, each counted once");
     if (s->patients) {

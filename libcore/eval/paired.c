@@ -45,7 +45,7 @@ static enum chex_status match_classes(struct join *j, struct chex_paired *p,
         j->column[i] = chex_alloc_zeroed((size_t)t[0]->classes, sizeof *j->column[i]);
         p->missing[i] = chex_alloc_zeroed((size_t)t[i]->classes, sizeof *p->missing[i]);
         if (!j->column[i] || !p->missing[i])
-            return chex_error_memory(err, "%d classes", t[i]->classes);
+            return chex_error_memory(err, "%d findings", t[i]->classes);
     }
     for (int i = 0; i < 2; i++)
         for (int a = 0; a < t[i]->classes; a++) {
@@ -55,7 +55,7 @@ static enum chex_status match_classes(struct join *j, struct chex_paired *p,
             if (b == t[!i]->classes) {
                 char **name = &p->missing[i][p->missing_count[i]++];
                 if (!(*name = strdup(t[i]->class_names[a])))
-                    return chex_error_memory(err, "%d classes", t[i]->classes);
+                    return chex_error_memory(err, "%d findings", t[i]->classes);
             } else if (i == 0) {
                 j->column[0][j->classes] = a;
                 j->column[1][j->classes++] = b;
@@ -235,7 +235,7 @@ static enum chex_status rank(struct work *w, int i, int c, struct chex_ranking *
     }
     enum chex_status st = chex_ranking_create(w->score, w->label, j->rows, 1, out, err);
     return st == CHEX_OK ? st
-                         : chex_error_prefix(err, st, "%s: class %s", j->names[i],
+                         : chex_error_prefix(err, st, "%s: finding %s", j->names[i],
                                              t->class_names[j->column[i][c]]);
 }
 
@@ -353,7 +353,7 @@ static void finish_mean(struct chex_paired *p, struct work *w) {
 static enum chex_status correct(struct chex_paired *p, struct chex_error *err) {
     double *p_value = chex_alloc_zeroed((size_t)p->classes, 2 * sizeof *p_value);
     if (!p_value)
-        return chex_error_memory(err, "%d classes", p->classes);
+        return chex_error_memory(err, "%d findings", p->classes);
     double *p_holm = p_value + p->classes;
     for (int c = 0; c < p->classes; c++)
         p_value[c] = p->per_class[c].p_value;
@@ -371,7 +371,7 @@ static enum chex_status compare_classes(struct chex_paired *p, const struct join
     p->mean = undefined;
     p->per_class = chex_alloc_zeroed((size_t)p->classes, sizeof *p->per_class);
     if (st == CHEX_OK && !p->per_class)
-        st = chex_error_memory(err, "%d classes", p->classes);
+        st = chex_error_memory(err, "%d findings", p->classes);
     for (int c = 0; st == CHEX_OK && c < p->classes; c++)
         st = compare_class(p, &w, c, err);
     if (st == CHEX_OK) {

@@ -71,12 +71,12 @@ static void print_row(const struct chex_paired_report *r, FILE *to, int width, c
 static void print_rows(const struct chex_paired_report *r, const struct chex_paired *p, FILE *to) {
     char mean[48];
     int width =
-        snprintf(mean, sizeof mean, "mean of %d class%s", p->defined, p->defined == 1 ? "" : "es");
+        snprintf(mean, sizeof mean, "mean of %d finding%s", p->defined, p->defined == 1 ? "" : "s");
     for (int c = 0; c < p->classes; c++) {
         const int n = chex_text_columns(p->per_class[c].name);
         width = n > width ? n : width;
     }
-    fprintf(to, "%-*s %9s %8s  %7s  %7s  %10s  %18s  %7s  %7s", width, "class", "positives",
+    fprintf(to, "%-*s %9s %8s  %7s  %7s  %10s  %18s  %7s  %7s", width, "finding", "positives",
             "patients", "first", "second", "difference", "95 % interval", "p", "p Holm");
     if (r->config->replicates)
         fprintf(to, "  %18s", "bootstrap");

@@ -145,7 +145,7 @@ static enum chex_status check_logits(const struct run *r, int i, const char *id,
         const double z = (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)c];
         if (!isfinite(z))
             return chex_error_set(err, CHEX_E_DIVERGED,
-                                  "image %s, class %s: the logit is %g, expected a finite number",
+                                  "image %s, finding %s: the logit is %g, expected a finite number",
                                   id, r->c->class_names[c], isnan(z) ? (double)NAN : z);
     }
     return CHEX_OK;

@@ -81,7 +81,7 @@ enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size
 enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
                                  int image_size, enum chex_tta tta, struct chex_error *err) {
     if (set->classes != net->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the network has %d", set->dir,
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d findings, the network has %d", set->dir,
                               set->classes, net->classes);
     return chex_eval_check_size(set, image_size, tta, err);
 }
@@ -198,7 +198,7 @@ static enum chex_status add_logits(struct run *r, const struct flight *f, struct
                 const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
                 return chex_error_set(
                     err, CHEX_E_DIVERGED,
-                    "image %s, class %s: the logit is %g, expected a finite number",
+                    "image %s, finding %s: the logit is %g, expected a finite number",
                     chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
             }
             double *sum = f->sums + i * (classes + LOSSES);

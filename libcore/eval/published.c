@@ -126,7 +126,7 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
     if (!note) {
         for (int c = 0; c < p->classes; c++)
             if (strcmp(p->class_names[c], name) == 0)
-                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: class %s appears twice",
+                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: finding %s appears twice",
                                       csv->path, csv->line, name);
         CHEX_TRY(add_class(p, name, csv->path, err));
     }
@@ -181,7 +181,7 @@ static enum chex_status read_table(struct chex_csv *csv, struct chex_published *
             st = read_digest(csv, digests, p, err);
     }
     if (st == CHEX_OK && p->classes == 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: no class", csv->path);
+        st = chex_error_set(err, CHEX_E_DATA, "%s: no finding", csv->path);
     free(column_of);
     return st;
 }

@@ -37,7 +37,7 @@ enum chex_status chex_recalibrate(const struct chex_ranking *const *rankings, in
                                   enum chex_recalibration method, struct chex_calibration *out,
                                   bool *fitted_out, struct chex_error *err) {
     struct chex_logits *logits = chex_alloc_zeroed((size_t)classes, sizeof *logits);
-    enum chex_status st = logits ? CHEX_OK : chex_error_memory(err, "%d classes", classes);
+    enum chex_status st = logits ? CHEX_OK : chex_error_memory(err, "%d findings", classes);
     for (int c = 0; c < classes; c++) {
         out[c] = (struct chex_calibration){1, 0};
         fitted_out[c] = method == CHEX_RECALIBRATE_NONE;

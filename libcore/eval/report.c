@@ -202,8 +202,8 @@ static void print_notes(const struct chex_report *r, FILE *to) {
     putc('\n', to);
     if (chex_report_shares_fewer(r)) {
         const struct chex_report_shared m = chex_report_shared_mean(r);
-        fprintf(to, "           mean of the %d class%s that both have; over %s ours is %.4f\n",
-                m.classes, m.classes == 1 ? "" : "es", m.classes == 1 ? "it" : "them", m.ours);
+        fprintf(to, "           mean of the %d finding%s that both have; over %s ours is %.4f\n",
+                m.classes, m.classes == 1 ? "" : "s", m.classes == 1 ? "it" : "them", m.ours);
     }
     if (chex_report_rows(r) != CHEX_ROWS_SAME)
         fprintf(to, "           AUROCs of different images are not comparable\n");
@@ -216,7 +216,7 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
         int n = chex_text_columns(s->per_class[c].name);
         width = n > width ? n : width;
     }
-    fprintf(to, "%-*s %9s%s  %7s  %15s", width, "class", "positives",
+    fprintf(to, "%-*s %9s%s  %7s  %15s", width, "finding", "positives",
             s->patients ? "  patients" : "", "AUROC", "95 % interval");
     if (r->published)
         fprintf(to, "  %9s", column_name(r));
@@ -236,7 +236,7 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
         print_line(r, to, width, &l);
     }
     char mean[48];
-    snprintf(mean, sizeof mean, "mean of %d class%s", s->defined, s->defined == 1 ? "" : "es");
+    snprintf(mean, sizeof mean, "mean of %d finding%s", s->defined, s->defined == 1 ? "" : "s");
     const struct line l = {mean,
                            "",
                            "",

@@ -34,7 +34,7 @@ static enum chex_status score_class(struct chex_scores *s, int c, struct chex_er
     enum chex_status st = chex_ranking_create(t->score + c, t->label + c, t->rows,
                                               (size_t)t->classes, &s->rankings[c], err);
     if (st != CHEX_OK)
-        return chex_error_prefix(err, st, "class %s", t->class_names[c]);
+        return chex_error_prefix(err, st, "finding %s", t->class_names[c]);
     const struct chex_ranking *r = s->rankings[c];
     s->per_class[c] = (struct chex_class_score){.name = t->class_names[c],
                                                 .auroc = chex_ranking_auroc(r),
@@ -225,7 +225,7 @@ enum chex_status chex_scores_create(const struct chex_predictions *table,
         s->rankings = chex_alloc_zeroed((size_t)s->classes, sizeof *s->rankings);
     }
     if (!s || !s->per_class || !s->rankings)
-        st = chex_error_memory(err, "%d classes", table->classes);
+        st = chex_error_memory(err, "%d findings", table->classes);
     if (st == CHEX_OK)
         st = score_classes(s, err);
     if (st == CHEX_OK)

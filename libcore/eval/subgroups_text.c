@@ -201,10 +201,10 @@ void chex_subgroups_print(FILE *to, const struct chex_subgroups *s) {
     for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++)
         found += print_gaps(to, s, f, &tested);
     fprintf(to,
-            "mean AUROC: of the classes with at least %d %ss with and %d without the finding in "
+            "mean AUROC: of the findings with at least %d %ss with and %d without the finding in "
             "each group\n"
             "gaps: %d of %d largest differences between groups have an interval above 0; with many "
-            "groups and classes some do by chance\n",
+            "groups and findings some do by chance\n",
             (int)CHEX_SUBGROUP_MIN_CLUSTERS, chex_cluster_names[s->scores->config.cluster],
             (int)CHEX_SUBGROUP_MIN_CLUSTERS, found, tested);
 }

@@ -83,7 +83,7 @@ void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
     const struct chex_svg_scale x = {left_end(s, a), 1};
     const struct chex_svg_sheet sheet = chex_svg_begin(
         to, classes + 1, "Subgroups",
-        "AUROC of each group with its interval, one panel a class. The table below has the "
+        "AUROC of each group with its interval, one panel a finding. The table below has the "
         "figures.",
         false);
     chex_svg_end_defs(&sheet);

@@ -80,7 +80,7 @@ void chex_svg_histogram(FILE *to, const struct chex_report *r) {
     const struct chex_svg_sheet sheet =
         chex_svg_begin(to, classes + 1, "Distribution of probabilities",
                        "Share of the positive and of the negative images by predicted "
-                       "probability, one panel a class.",
+                       "probability, one panel a finding.",
                        false);
     chex_svg_end_defs(&sheet);
     for (int c = 0; c < classes; c++) {

@@ -79,7 +79,7 @@ void chex_svg_net_benefit(FILE *to, const struct chex_report *r) {
     const struct chex_svg_sheet sheet = chex_svg_begin(
         to, classes + 1, "Decision curves",
         "Net benefit of acting on the prediction, of acting always and of acting never, by "
-        "threshold probability, one panel a class.",
+        "threshold probability, one panel a finding.",
         false);
     chex_svg_end_defs(&sheet);
     for (int c = 0; c < classes; c++) {

@@ -68,11 +68,11 @@ enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r
     };
     const int classes = r->scores->classes;
     enum chex_status st = CHEX_OK;
-    const struct chex_svg_sheet sheet = chex_svg_begin(
-        to, classes + 1, "Precision and recall",
-        "Precision against recall, one panel a class, with the average precision and the share of "
-        "positives.",
-        false);
+    const struct chex_svg_sheet sheet =
+        chex_svg_begin(to, classes + 1, "Precision and recall",
+                       "Precision against recall, one panel a finding, with the average precision "
+                       "and the share of positives.",
+                       false);
     chex_svg_end_defs(&sheet);
     for (int c = 0; c < classes && st == CHEX_OK; c++) {
         chex_svg_open_panel(&sheet, c);

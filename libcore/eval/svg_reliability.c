@@ -67,7 +67,7 @@ void chex_svg_reliability(FILE *to, const struct chex_report *r) {
     const struct chex_svg_sheet sheet = chex_svg_begin(
         to, classes + 1, "Reliability",
         "Share of positive images against the mean predicted probability, in ten bins of equal "
-        "count, one panel a class. The table below has the figures.",
+        "count, one panel a finding. The table below has the figures.",
         false);
     chex_svg_end_defs(&sheet);
     for (int c = 0; c < classes; c++) {

@@ -41,8 +41,8 @@ static enum chex_status make_curves(const struct chex_scores *s, struct chex_roc
 
 static void put_legend(const struct chex_svg_sheet *sheet, const struct chex_scores *s) {
     static const struct chex_svg_key keys[] = {
-        {CHEX_SVG_SAMPLE(CHEX_SVG_AS_CURVE " stroke-width=\"2\""), "the class of the panel"},
-        {CHEX_SVG_SAMPLE(CHEX_SVG_AS_OTHERS " stroke-width=\"1.4\""), "the other classes"},
+        {CHEX_SVG_SAMPLE(CHEX_SVG_AS_CURVE " stroke-width=\"2\""), "the finding of the panel"},
+        {CHEX_SVG_SAMPLE(CHEX_SVG_AS_OTHERS " stroke-width=\"1.4\""), "the other findings"},
         {CHEX_SVG_SAMPLE(CHEX_SVG_AS_REFERENCE), "chance"},
         {CHEX_SVG_AXIS("x"), "false positive rate"},
         {CHEX_SVG_AXIS("y"), "true positive rate"},
@@ -52,7 +52,7 @@ static void put_legend(const struct chex_svg_sheet *sheet, const struct chex_sco
         snprintf(mean, sizeof mean, "mean AUROC undefined");
     else
         snprintf(mean, sizeof mean, "mean AUROC %.3f", s->mean);
-    snprintf(of, sizeof of, "of %d of %d classes", s->defined, s->classes);
+    snprintf(of, sizeof of, "of %d of %d findings", s->defined, s->classes);
     chex_svg_open_panel(sheet, s->classes);
     chex_svg_legend(sheet->to, mean, of, keys, sizeof keys / sizeof keys[0]);
     chex_svg_close_panel(sheet);
@@ -63,7 +63,7 @@ static void put_panels(FILE *to, const struct chex_report *r, struct chex_roc *c
     const struct chex_scores *s = r->scores;
     char desc[160];
     snprintf(desc, sizeof desc,
-             "Receiver operating characteristic of %d classes, one panel each, with the AUROC%s.",
+             "Receiver operating characteristic of %d findings, one panel each, with the AUROC%s.",
              s->classes, s->config.replicates ? " and its 95 % interval" : "");
     const struct chex_svg_sheet sheet = chex_svg_begin(to, s->classes + 1, r->title, desc, file);
     /* Written once and reused in every panel. Otherwise the size of the file would grow with the

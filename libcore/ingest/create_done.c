@@ -59,9 +59,9 @@ static bool same_options(struct comparison *l) {
                           from ? from->uncertain : chex_uncertain_names[o->uncertain]) &&
                 same_text(l, "split ", m->split_mode,
                           from ? from->split_mode : chex_split_mode_names[o->split_mode]) &&
-                same_number(l, "number of classes ", m->class_count, t->class_count);
+                same_number(l, "number of findings ", m->class_count, t->class_count);
     for (size_t i = 0; same && i < t->class_count; i++)
-        same = same_text(l, "class ", m->classes[i], t->classes[i]);
+        same = same_text(l, "finding ", m->classes[i], t->classes[i]);
     for (int s = 0; same && s < CHEX_SPLIT_COUNT; s++) {
         size_t rows = m->splits[s].rows;
         same = same_number(l, "shards a split: ", m->splits[s].shard_count,

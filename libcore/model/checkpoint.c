@@ -290,7 +290,7 @@ static enum chex_status check_class_names(const struct reader *r, const struct c
         json_decref(text);
         if (!good)
             return chex_error_set(r->err, CHEX_E_DATA,
-                                  "%s: the name of class %d is damaged (expected UTF-8 text)",
+                                  "%s: the name of finding %d is damaged (expected UTF-8 text)",
                                   r->path, i);
     }
     return CHEX_OK;

@@ -101,7 +101,7 @@ static enum chex_status read_classes(const json_t *root, const char *where, stru
     CHEX_TRY(get(root, where, "classes", JSON_ARRAY, &list, err));
     size_t n = json_array_size(list);
     if (n < 1 || n > CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu classes, expected 1 to %d", where, n,
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu findings, expected 1 to %d", where, n,
                               (int)CHEX_MAX_CLASSES);
     m->classes = calloc(n, sizeof *m->classes);
     if (!m->classes)
@@ -110,7 +110,7 @@ static enum chex_status read_classes(const json_t *root, const char *where, stru
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name)
-            return chex_error_set(err, CHEX_E_DATA, "%s: class %zu is not text", where, i);
+            return chex_error_set(err, CHEX_E_DATA, "%s: finding %zu is not text", where, i);
         if (!(m->classes[i] = strdup(name)))
             return chex_error_memory(err, "%s", where);
     }

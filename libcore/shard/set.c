@@ -81,12 +81,12 @@ static enum chex_status compare_with_manifest(const struct chex_set *set,
         return chex_error_set(err, CHEX_E_DATA, "%s: images of %d px, the manifest says %d", path,
                               chex_shard_size(s), set->size);
     if (chex_shard_classes(s) != set->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %d classes, the manifest says %d", path,
+        return chex_error_set(err, CHEX_E_DATA, "%s: %d findings, the manifest says %d", path,
                               chex_shard_classes(s), set->classes);
     for (int c = 0; c < set->classes; c++)
         if (strcmp(chex_shard_class(s, c), set->class_names[c]) != 0)
             return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: class %d is '%.60s', the manifest says '%.60s'", path, c,
+                                  "%s: finding %d is '%.60s', the manifest says '%.60s'", path, c,
                                   chex_shard_class(s, c), set->class_names[c]);
     if (strcmp(chex_shard_resize(s), set->resize) != 0)
         return chex_error_set(err, CHEX_E_DATA, "%s: resized by '%.60s', the manifest says '%.60s'",

@@ -152,9 +152,9 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
     if (st == CHEX_OK)
         st = check_rows(s, name, &d, err);
     if (st == CHEX_OK && c == LABEL && d.dims[1] != per_row)
-        st =
-            chex_error_set(err, CHEX_E_DATA, "%s: dataset 'label' has %llu columns for %zu classes",
-                           s->path, (unsigned long long)d.dims[1], per_row);
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "%s: dataset 'label' has %llu columns for %zu findings", s->path,
+                            (unsigned long long)d.dims[1], per_row);
     if (st == CHEX_OK && c == ORIGINAL && d.dims[1] != per_row)
         st = chex_error_set(err, CHEX_E_DATA,
                             "%s: dataset '%s' has %llu columns, expected height and width", s->path,
@@ -218,10 +218,10 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, b
 static enum chex_status check_classes(const struct chex_shard *s, struct chex_error *err) {
     for (int a = 0; a < s->classes; a++) {
         if (!s->class_names[a][0])
-            return chex_error_set(err, CHEX_E_DATA, "%s: class %d has no name", s->path, a);
+            return chex_error_set(err, CHEX_E_DATA, "%s: finding %d has no name", s->path, a);
         for (int b = 0; b < a; b++)
             if (strcmp(s->class_names[a], s->class_names[b]) == 0)
-                return chex_error_set(err, CHEX_E_DATA, "%s: classes %d and %d are both '%.60s'",
+                return chex_error_set(err, CHEX_E_DATA, "%s: findings %d and %d are both '%.60s'",
                                       s->path, b, a, s->class_names[a]);
     }
     return CHEX_OK;
@@ -257,7 +257,7 @@ static enum chex_status read_attributes(struct chex_shard *s, struct chex_error 
     CHEX_TRY(
         chex_h5_read_texts(s->file, "classes", s->path, &s->class_names, &s->class_count, err));
     if (s->class_count > CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu classes, expected at most %d", s->path,
+        return chex_error_set(err, CHEX_E_DATA, "%s: %zu findings, expected at most %d", s->path,
                               s->class_count, (int)CHEX_MAX_CLASSES);
     s->classes = (int)s->class_count;
     CHEX_TRY(check_classes(s, err));

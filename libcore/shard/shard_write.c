@@ -51,9 +51,10 @@ static enum chex_status check_spec(const char *path, const struct chex_shard_spe
         return chex_error_set(err, CHEX_E_DATA, "%s: a shard needs at least one row", path);
     if (s->size < 1 || s->size > CHEX_SHARD_MAX_SIZE_PX || s->classes < 1 ||
         s->classes > CHEX_MAX_CLASSES)
-        return chex_error_set(
-            err, CHEX_E_USAGE, "%s: %d px and %d classes: expected 1 to %d px and 1 to %d classes",
-            path, s->size, s->classes, (int)CHEX_SHARD_MAX_SIZE_PX, (int)CHEX_MAX_CLASSES);
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "%s: %d px and %d findings: expected 1 to %d px and 1 to %d findings",
+                              path, s->size, s->classes, (int)CHEX_SHARD_MAX_SIZE_PX,
+                              (int)CHEX_MAX_CLASSES);
     return CHEX_OK;
 }
 

@@ -320,7 +320,7 @@ static enum chex_status check_texts(struct chex_shard *const *shards, size_t cou
                                     struct chex_verify_result *result, struct chex_error *err) {
     for (size_t i = 0; i < count; i++) {
         const struct chex_shard *s = shards[i];
-        const char *bad = NULL, *what = "class";
+        const char *bad = NULL, *what = "finding";
         size_t row = 0;
         for (int c = 0; c < chex_shard_classes(s) && !bad; c++)
             if (chex_text_has_control(chex_shard_class(s, c)))

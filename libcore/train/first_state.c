@@ -22,7 +22,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
                                               s->input.train->classes);
     enum chex_status st = chex_tensor_set_load(&w.tensors, s->net, state, ours ? &head : NULL, err);
     if (st == CHEX_OK && head && !w.about.classes && s->rank == 0)
-        chex_warn("%s does not name its %d classes: those of the data are assumed", path,
+        chex_warn("%s does not name its %d findings: those of the data are assumed", path,
                   s->net->classes);
     const bool averaged = w.about.weights && strcmp(w.about.weights, "ema") == 0;
     chex_weights_close(&w);
@@ -31,7 +31,7 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
               averaged ? " (their moving average)" : "",
               head   ? "the file's"
               : ours ? "new, because the file has none of this shape"
-                     : "new, because the file's is for other classes or another order of them");
+                     : "new, because the file's is for other findings or another order of them");
     return CHEX_OK;
 }
 

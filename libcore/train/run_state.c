@@ -237,7 +237,7 @@ static enum chex_status check_classes(const struct chex_session *s, const char *
         return CHEX_OK;
     return chex_error_set(
         err, CHEX_E_USAGE,
-        "%s: its %d classes are not the %d of %s%s%s: give the shards that it was "
+        "%s: its %d findings are not the %d of %s%s%s: give the shards that it was "
         "trained on, and the same --findings",
         path, c->classes, now->classes, s->config.data_dir,
         s->config.findings ? " with --findings " : "",

@@ -225,8 +225,8 @@ static void describe(const struct chex_session *s) {
     if (engines > 1)
         snprintf(shares, sizeof shares, " in %d engines", engines);
     chex_info(
-        "%s, %d class%s, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
-        s->net->model, s->net->classes, s->net->classes == 1 ? "" : "es",
+        "%s, %d finding%s, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
+        s->net->model, s->net->classes, s->net->classes == 1 ? "" : "s",
         (double)s->net->param_count / 1e6, c->image_size,
         6 * chex_net_macs(s->net, c->image_size) / 1e9);
     chex_info("engine %s (%s), %s, %d thread%s, %s of memory%s", s->engine_name, s->engine_variant,

@@ -119,7 +119,7 @@ static bool copies_hold(uint32_t trial, uint32_t negatives, uint32_t positives) 
 }
 
 static void print_means(uint32_t trials, uint32_t negatives) {
-    puts("\n| mean of 14 classes | coverage |\n| --- | --- |");
+    puts("\n| mean of 14 findings | coverage |\n| --- | --- |");
     for (int first = 0; first < COUNTS; first++)
         for (int kinds = 1; kinds <= COUNTS - first;
              kinds += COUNTS - first - 1 ? COUNTS - first - 1 : 1) {

@@ -61,7 +61,7 @@ fresh && cp s/$a s/$b && refuse "$b: .*the manifest says" "a shard copied over a
 fresh && cp wide/$b s/$b && refuse "$b: images of 40 px, the manifest says 32" "a shard of another size"
 fresh && cp s/val/val-00000-of-00003.h5 s/$b && refuse "$b: .*the manifest says" "a shard of another split"
 fresh && edit "s|$b|$a|" && refuse "$a is listed twice" "one shard in two places"
-fresh && edit 's/"Hernia"/"Fracture"/' && refuse "class 13 is 'Hernia', the manifest says 'Fracture'" "another class"
+fresh && edit 's/"Hernia"/"Fracture"/' && refuse "finding 13 is 'Hernia', the manifest says 'Fracture'" "another class"
 fresh && edit 's/"size": 32/"size": 33/' && refuse "images of 32 px, the manifest says 33" "another size"
 fresh && edit 's/pillow-bilinear/area/' && refuse "resized by 'pillow-bilinear', the manifest says 'area'" "another kernel"
 fresh && edit '0,/"digest": "./s//"digest": "g/' && refuse "'digest' is not 16 hex digits" "a digest that is none"

@@ -55,7 +55,7 @@ is $? 1 "a policy of one finding changes the run"
 # Findings and images.
 chosen=(--findings "Effusion,Mass" --where 'view=PA,age<=50,sex=F|M')
 expect_status 0 train kept run "${chosen[@]}"
-like "$(err)" '2 classes' "the network has the chosen findings"
+like "$(err)" '2 findings' "the network has the chosen findings"
 like "$(err)" 'where view=PA,age<=50,sex=F.M: [0-9]+ of [0-9]+ training images, [0-9]+ of [0-9]+ validation' \
     "the log counts the chosen images"
 like "$(h5dump -a /classes run/last.h5 | tr -d '\n')" 'Effusion.*Mass' "the checkpoint has the findings in their order"
@@ -74,7 +74,7 @@ refused() { # STATUS TEXT NAME OUTPUT OPTION...
 refused 2 'where is "view=PA,age<=50,sex=F|M" in the checkpoint and "view=AP" now' "other conditions are refused" \
     run --where view=AP
 refused 2 'uncertain is "ignore" in the checkpoint and "ones" now' "another policy is refused" run --uncertain ones
-refused 2 'its 2 classes are not the 1 of kept with --findings Mass' "other findings are refused" run --findings Mass
+refused 2 'its 2 findings are not the 1 of kept with --findings Mass' "other findings are refused" run --findings Mass
 expect_status 2 train ones run --findings Mass,Edema --uncertain Effusion=ones
 error_line "with the options of run/checkpoints/step-[0-9]+.h5: --uncertain: the data has no finding 'Effusion'" \
     "an error that the options of a run may have caused names its checkpoint"

@@ -33,7 +33,7 @@ train() { # OUTPUT OPTION...
 expect_status 0 train run --data a,two=b --epochs 1
 like "$(err)" 'set a: [0-9]+ training images, [0-9]+ validation images' "the log counts the images of each set"
 like "$(err)" 'set two: [0-9]+ training images' "a set has the name that --data gives it"
-like "$(err)" ' 3 classes' "the findings are the union"
+like "$(err)" ' 3 findings' "the findings are the union"
 like "$(err)" 'set a: val AUROC' "the log has the AUROC in each set"
 python3 - <<'E'
 import json

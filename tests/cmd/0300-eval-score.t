@@ -14,11 +14,11 @@ d.png,3,0,-1,0.1,0.9
 END
 
 expect_status 0 chex-eval score --predictions p.csv
-like "$(out)" '^class +positives +patients +AUROC +95 % interval +published$' "the table has a head"
+like "$(out)" '^finding +positives +patients +AUROC +95 % interval +published$' "the table has a head"
 like "$(out)" '^Hernia +2 +2 +0\.8750 +0\.[0-9]{4} - 0\.9[0-9]{3} +0\.7670$' \
     "positives, positive patients, value, interval and published value"
 like "$(out)" '^Mass +0 +0 +nan +- +0\.7060$' "an undefined class is nan"
-like "$(out)" '^mean of 1 class +0\.8750 .* 0\.7670$' "the mean is over the defined class"
+like "$(out)" '^mean of 1 finding +0\.8750 .* 0\.7670$' "the mean is over the defined class"
 like "$(out)" '^interval: 95 %, DeLong by patient, corrected for few positives$' "how the interval was made"
 like "$(out)" 'wang2017.*split: official NIH test list' "the split of the published column is named"
 is "$(err)" "" "stderr is empty"
@@ -110,15 +110,15 @@ like "$(out)" '"mean_ci_low":null' "the mean has no interval either"
 # A table in which no class has both.
 awk -F, -v OFS=, 'NR > 1 {$3 = 1; $4 = 0} {print}' p.csv >none.csv
 expect_status 0 chex-eval score --predictions none.csv --output undefined
-like "$(out)" '^mean of 0 classes +nan' "no class defined: the mean is nan"
-like "$(err)" 'warn: no class has both positive and negative images: no AUROC is defined' "a warning says that no AUROC is defined"
+like "$(out)" '^mean of 0 findings +nan' "no class defined: the mean is nan"
+like "$(err)" 'warn: no finding has both positive and negative images: no AUROC is defined' "a warning says that no AUROC is defined"
 like "$(cat undefined/auroc.json)" '"mean": null' "an undefined AUROC is null in auroc.json"
 unlike "$(cat undefined/report.html undefined/roc.svg)" 'nan,' "no drawing contains nan"
 sed 's/patient_id/note/' p.csv >nopatient.csv
 expect_status 3 chex-eval score --predictions nopatient.csv
 error_line 'nopatient.csv: no column patient_id.*--cluster image' "no patients: what to do"
 expect_status 0 chex-eval score --predictions nopatient.csv --cluster image
-like "$(out)" '^class +positives +AUROC' "without patients there is no column of them"
+like "$(out)" '^finding +positives +AUROC' "without patients there is no column of them"
 
 # What other tools write: compressed, truth values, logits.
 expect_status 0 chex-eval score --predictions p.csv --json --bootstrap 0

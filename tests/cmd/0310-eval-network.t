@@ -13,7 +13,7 @@ quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max
     --engine cpu --threads 2
 
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --output one --threads 2
-like "$(out)" '^mean of [0-9]+ classes ' "the table"
+like "$(out)" '^mean of [0-9]+ findings ' "the table"
 like "$(err)" 'engine cpu: no GPU was allotted or asked for' "the choice of the engine is said"
 is "$(ls one | tr '\n' ' ')" "auroc.csv auroc.json curves.csv figures.csv predictions.csv report.html roc.svg shortcuts.csv subgroups.csv " \
     "the files of --output"
@@ -122,7 +122,7 @@ done
 expect_status 0 chex-train --data shards-A:B "${short[@]}" --init ab.safetensors --output ab-ab
 like "$(err)" "ab.safetensors; the head is the file's" "--init: a head for our classes is taken"
 expect_status 0 chex-train --data shards-B:A "${short[@]}" --init ab.safetensors --output ab-ba
-like "$(err)" "the head is new, because the file's is for other classes or another order of them" \
+like "$(err)" "the head is new, because the file's is for other findings or another order of them" \
     "one for as many others is not"
 
 # A set that was made without splits, and all splits of one that has them.

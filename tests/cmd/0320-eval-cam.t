@@ -42,7 +42,7 @@ like "$(out)" '^map: 1 x 1 position, too coarse to say where a finding is$' "the
 like "$(out)" '^for research, not for clinical use$' "the output is not for clinical use"
 grep -qa 'not for clinical use' one.png
 ok $? "the file says so too"
-like "$(head -n 1 out)" '^class +probability +logit +at peak +peak x, y \(px\)$' "the table has a head"
+like "$(head -n 1 out)" '^finding +probability +logit +at peak +peak x, y \(px\)$' "the table has a head"
 is "$(grep -c 'drawn$' out)" 1 "one class is drawn"
 is "$(sed -n 2,4p out | sort -rnk 2 | head -n 1 | awk '{print $NF}')" drawn "the most probable one"
 is "$(grep -o '>[A-Z][A-Za-z ]*</text>\|probability 0[.][0-9]*' one.svg | tr '\n' ' ')" \
@@ -114,9 +114,9 @@ refuse() {
     [ -z "$(find . -name 'none*' -o -name '*.tmp.*')" ]
     ok $? "a refused command writes no picture"
 }
-refuse 2 "'Nodul': the network has no such class; nearest: Nodule, " --class Nodul
+refuse 2 "'Nodul': the network has no such finding; nearest: Nodule, " --class Nodul
 refuse 2 "'plural thickening': .*nearest: Pleural_Thickening, " --class 'Mass,plural thickening'
-refuse 2 "'': the network has no such class" --class Mass,
+refuse 2 "'': the network has no such finding" --class Mass,
 refuse 2 'a crop of 64 px of an image resized to 36 px' --image-size 64
 refuse 2 'alpha' --alpha 1.5
 refuse 2 'ends in .png' --output none.jpg
@@ -172,7 +172,7 @@ open("foreign.safetensors", "wb").write(data[:8] + head.ljust(end - 8) + data[en
 }
 if have python3 && ! without PYTHON; then
     foreign ''
-    refuse 3 'foreign.safetensors does not name its 3 classes' --checkpoint foreign.safetensors
+    refuse 3 'foreign.safetensors does not name its 3 findings' --checkpoint foreign.safetensors
     foreign '"__metadata__":{"classes":"[\"Mass\",\"Nodule\",\"Scar\"]","image_size":"32"},'
     expect_status 0 chex-eval cam --image $radiograph --checkpoint foreign.safetensors --output f.png
     like "$(err)" 'warn: .*does not say at what size its training images were stored: 37 px is taken' \

@@ -15,13 +15,13 @@ c.png,2,1,0.5
 END
 sed "1s/Hernia/Her${ESC}[2Jnia/g" p.csv >esc.csv
 expect_status 3 chex-eval score --predictions esc.csv --output out.d
-error_line "esc.csv line 1: column 'p_Her.x1B\[2Jnia': the name of a class has control characters or is not UTF-8" \
+error_line "esc.csv line 1: column 'p_Her.x1B\[2Jnia': the name of a finding has control characters" \
     "a class name with an escape sequence is refused"
 clean err out && [ ! -e out.d ]
 ok $? "an escape sequence is not printed raw"
 sed $'1s/Hernia/Her\377nia/g' p.csv >bytes.csv
 expect_status 3 chex-eval score --predictions bytes.csv
-error_line 'Her.xFFnia.: the name of a class has control characters or is not UTF-8' "a class name that is not UTF-8 is refused"
+error_line "bytes.csv: line 1: finding 'Her.xFFnia': byte 0xFF, as in Windows-1252" "a class name that is not UTF-8 is refused"
 sed '1s/Hernia/Émphysème/g' p.csv >umlaut.csv
 expect_status 0 chex-eval score --predictions umlaut.csv --bootstrap 0 --compare none
 like "$(out)" '^Émphysème ' "letters of other languages stay"
@@ -94,9 +94,9 @@ about["model"] = "\x1b[31mvit"
 write("model.safetensors")
 END
     expect_status 3 chex-eval --data shards --checkpoint classes.safetensors --output none --allow-overlap
-    error_line "classes.safetensors: the name of class 1, 'Her.x1B\[2Jnia', has control characters" "a network's class"
+    error_line "classes.safetensors: the name of finding 1, 'Her.x1B\[2Jnia', has control characters" "a network's class"
     expect_status 3 chex-eval cam --image "$(echo ph/images/*01_000.png)" --checkpoint classes.safetensors --output cam.png
-    error_line "the name of class 1, 'Her.x1B\[2Jnia', has control characters" "cam refuses a class name with control characters"
+    error_line "the name of finding 1, 'Her.x1B\[2Jnia', has control characters" "cam refuses a class name with control characters"
     expect_status 3 chex-eval --data shards --checkpoint model.safetensors --output none --allow-overlap
     error_line "it says that it is a '.x1B\[31mvit'" "a network name with control characters is refused"
     clean err

@@ -44,8 +44,8 @@ expect_status 0 chex-eval score --predictions p.csv --threshold 0.25 --prevalenc
 is "$(class Tied operating threshold)" 0.25 "a number is the threshold of all findings"
 is "$(class Many operating prevalence) $(class Tied operating prevalence)" "0.1 None" \
     "predictive values are given at the prevalences that were asked for"
-like "$(out)" '^class +threshold +sensitivity .* ppv_at_prevalence' "--table all has the decisions"
-like "$(out)" '^class +average_precision +brier +calibration_slope' "and the calibration"
+like "$(out)" '^finding +threshold +sensitivity .* ppv_at_prevalence' "--table all has the decisions"
+like "$(out)" '^finding +average_precision +brier +calibration_slope' "and the calibration"
 like "$(out)" 'too few' "and says where there is no interval"
 cp results/auroc.json frozen.json
 expect_status 0 chex-eval score --predictions p.csv --table operating
@@ -79,10 +79,10 @@ refused 3 'p.csv: no thresholds' "a file without thresholds" --threshold p.csv
 refused 2 'its thresholds are probabilities' "frozen thresholds for logits" --threshold frozen.json --scores any
 refused 2 'expected a number above 0 and below 1' "a prevalence of 0" --prevalence 0
 refused 2 'expected a number above 0 and below 1' "a prevalence of 1" --prevalence Many=1
-refused 2 "no class is named 'Other'" "a prevalence of an unknown finding" --prevalence Other=0.1
+refused 2 "no finding is named 'Other'" "a prevalence of an unknown finding" --prevalence Other=0.1
 sed 's/Many/Other/' frozen.json >other.json
-refused 3 'no threshold for class Many: the thresholds are those of other classes' \
+refused 3 'no threshold for finding Many: the thresholds are those of other findings' \
     "thresholds of other findings" --threshold other.json
 sed 's/"threshold": 0.25/"threshold": "x"/' frozen.json >text.json
-refused 3 'the threshold of class .* is neither a number nor null' "a threshold that is text" --threshold text.json
+refused 3 'the threshold of finding .* is neither a number nor null' "a threshold that is text" --threshold text.json
 done_testing

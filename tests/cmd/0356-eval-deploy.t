@@ -23,8 +23,8 @@ deploy() { chex-eval deploy --data shards --checkpoint run/last.h5 --threads 2 -
 
 expect_status 0 deploy --output d.safetensors --recalibrate platt --threshold sensitivity=0.9 \
     --distribution-images 20
-like "$(out)" '^class +threshold +sensitivity' "the decisions on the validation images are printed"
-like "$(err)" 'warn: class .* gets no threshold: no positive image in split val' \
+like "$(out)" '^finding +threshold +sensitivity' "the decisions on the validation images are printed"
+like "$(err)" 'warn: finding .* gets no threshold: no positive image in split val' \
     "a finding without positive validation images is named"
 expect_status 0 "$python" "$SOURCE/tests/tools/read_deployment.py" d.safetensors
 like "$(out)" '^rule sensitivity=0.9 recalibration platt' "another reader finds rule and recalibration"
@@ -143,8 +143,8 @@ refused() { # FILE TEXT NAME
 refused other 'the thresholds are those of other parameters' "thresholds of other parameters are refused"
 refused newer 'a schema other than 1' "a newer schema is refused"
 refused text 'it is no JSON object' "a damaged part is refused"
-refused lost 'no threshold for class Atelectasis' "a part without thresholds is refused"
-refused slope 'calibration of class Hernia' "a falling calibration is refused"
+refused lost 'no threshold for finding Atelectasis' "a part without thresholds is refused"
+refused slope 'calibration of finding Hernia' "a falling calibration is refused"
 refused features 'feature statistics' "damaged statistics are refused"
 expect_status 3 chex-eval --data shards --checkpoint d.safetensors --output never --threads 2 \
     --threshold foreign.safetensors

@@ -29,12 +29,12 @@ table 3 1 >c.csv
 expect_status 0 chex-eval compare a.csv b.csv
 like "$(out)" '^69 images in both, of 25 patients; left out: 1 in the first file only, 0 in the second only$' \
     "rows are joined by image, in any order, and rows of one file are counted"
-like "$(out)" '^class +positives +patients +first +second +difference +95 % interval +p +p Holm$' \
+like "$(out)" '^finding +positives +patients +first +second +difference +95 % interval +p +p Holm$' \
     "the table has a head"
 like "$(out)" '^Mass +[0-9]+ +[0-9]+ +0\.[0-9]{4} +0\.[0-9]{4} +[+-]0\.[0-9]{4} +[+-]0\.[0-9]{4} to [+-]0\.[0-9]{4} +0\.[0-9]{4} +0\.[0-9]{4}$' \
     "a finding has its difference, interval and p values"
 like "$(out)" '^Hernia +0 +0 +nan +nan +nan +- +- +-$' "a finding without positives is undefined"
-like "$(out)" '^mean of 2 classes .*[+-]0\.[0-9]{4} to [+-]0\.[0-9]{4} +0\.[0-9]{4} +$' \
+like "$(out)" '^mean of 2 findings .*[+-]0\.[0-9]{4} to [+-]0\.[0-9]{4} +0\.[0-9]{4} +$' \
     "the mean covers the defined findings"
 like "$(out)" "^p Holm: corrected for the 2 findings of a comparison$" "the notes say what is corrected for"
 is "$(err)" "" "stderr is empty"

@@ -61,7 +61,7 @@ fi
 expect_status 0 chex-eval --data in=own,other "${run[@]}" --output sets --threshold sensitivity=0.8
 like "$(err)" 'other does not state these findings of the network, .*: Edema, Fracture' "findings of the network alone"
 like "$(err)" 'other states findings that the network does not have, .*: Fibrosis' "findings of the set alone"
-like "$(out)" '^mean of 2 classes +in ' "the mean is over common findings"
+like "$(out)" '^mean of 2 findings +in ' "the mean is over common findings"
 is "$(ls sets | tr '\n' ' ')" "external.csv external.json in other " "the files of several sets"
 cmp -s sets/in/auroc.csv <(chex-eval --data own "${run[@]}" --output alone -q >/dev/null; cat alone/auroc.csv)
 ok $? "a set has the figures that it has alone"

@@ -30,8 +30,8 @@ for file in a.pth b.weights c.pth.tar d.bin e.pth; do
     ok $? "the parameters in $file predict what those of the checkpoint do"
 done
 expect_status 0 "${eval[@]}" --checkpoint c.pth.tar --output again --force
-like "$(err)" "warn: c.pth.tar does not name its classes: it is assumed that they are those of shards" \
-    "a warning says that the file does not name its classes"
+like "$(err)" "warn: c.pth.tar does not name its findings: it is assumed that they are those of shards" \
+    "a warning says that the file does not name its findings"
 unlike "$(err)" "are not parameters" "all tensors of arnoweng's names are known"
 
 expect_status 0 chex-train "${short[@]}" --init run/last.h5 --output from-checkpoint
@@ -56,7 +56,7 @@ is "$(err | grep -c 'has one input channel')" 1 "--init warns of it once"
 # Names of the outputs.
 names=Atelectasis,Cardiomegaly,Effusion,Infiltration,Mass,Nodule,Pneumonia,Pneumothorax,Consolidation,Edema,Emphysema,Fibrosis,Pleural_Thickening,Hernia
 expect_status 3 chex-eval export --checkpoint a.pth --output none.safetensors
-error_line 'a.pth does not name its 14 classes: name them in the order of its outputs by --classes LIST' \
+error_line 'a.pth does not name its 14 findings: name them in the order of its outputs by --classes LIST' \
     "an export needs the names of the outputs"
 expect_status 0 chex-eval export --checkpoint a.pth --output named.safetensors --classes $names
 cmp -s <(tail -c 100000 named.safetensors) <(tail -c 100000 last.safetensors)
@@ -65,7 +65,7 @@ expect_status 0 "${eval[@]}" --checkpoint named.safetensors --output from-named
 cmp -s from-h5/predictions.csv from-named/predictions.csv
 ok $? "it predicts the same"
 expect_status 0 "${eval[@]}" --checkpoint a.pth --output from-classes --classes $names
-unlike "$(err)" "does not name its classes" "--classes names the outputs"
+unlike "$(err)" "does not name its findings" "--classes names the outputs"
 cmp -s from-h5/predictions.csv from-classes/predictions.csv
 ok $? "outputs in the order of the data stay as they are"
 turned=$(tr , '\n' <<<"$names" | tac | paste -sd ,)
@@ -81,13 +81,13 @@ like "$(err)" 'does not state these findings of the network, which have no AUROC
 like "$(err)" 'states findings that the network does not have, which are left out: Mass' \
     "a finding that only the data has is named"
 expect_status 3 "${eval[@]}" --checkpoint a.pth --output none --classes A,B
-error_line 'a.pth: its head is one of 14 classes, not of 2, which --classes names' "too few names"
+error_line 'a.pth: its head is one of 14 findings, not of 2, which --classes names' "too few names"
 expect_status 2 "${eval[@]}" --checkpoint a.pth --output none --classes A,,B
 error_line '\-\-classes: name 2 is empty' "an empty name"
 expect_status 2 "${eval[@]}" --checkpoint a.pth --output none --classes A,B,A
 error_line "\-\-classes: name 3 is 'A' again" "a name that is given twice"
 expect_status 2 "${eval[@]}" --checkpoint run/last.h5 --output none --classes A,B
-error_line '\-\-classes: run/last.h5 names its 14 classes itself' "a checkpoint names its classes itself"
+error_line '\-\-classes: run/last.h5 names its 14 findings itself' "a checkpoint names its findings itself"
 
 # Bad files.
 torch last.safetensors two.pth zip two

@@ -53,7 +53,7 @@ ok $? "the same folder gives the same card"
 sed '1s/Pleural_Thickening/<script>|`x`**/g' p.csv >odd.csv
 expect_status 0 chex-eval score --predictions odd.csv --output odd
 expect_status 0 chex-eval card --evaluation odd --output odd.md
-unlike "$(sed '1,/^---$/d; 1,/^---$/d' odd.md)" '<script' "a class cannot write HTML"
+unlike "$(sed '1,/^---$/d' odd.md)" '<script' "a class cannot write HTML"
 like "$(cat odd.md)" '^\| &lt;script\\>\\\|\\`x\\`\\\*\\\* \| 40 \|' "nor break a table"
 
 # refuse STATUS REGEX NAME OPTION...
@@ -74,7 +74,7 @@ refuse 3 'p.csv: no folder' "a file" --evaluation p.csv
 refuse 3 'empty: no auroc.json, expected a results folder of chex-eval' "an empty folder" --evaluation empty
 refuse 3 'cut/auroc.json: line [0-9]+: ' "a file that is cut short" --evaluation cut
 refuse 3 'other/auroc.json: no "schema": 1' "another schema" --evaluation other
-refuse 3 'list/auroc.json: a class without name' "a class without a name" --evaluation list
+refuse 3 'list/auroc.json: a finding without name' "a class without a name" --evaluation list
 refuse 2 'needs --evaluation DIR' "no folder named"
 expect_status 2 chex-eval card --evaluation results
 error_line 'needs --output FILE.md' "no output named"

@@ -22,6 +22,6 @@ int main(void) {
                                               .threads = 1,
                                               .training = true,
                                               .loss = {.pos_weight = bad}};
-    OK_STATUS(chex_engine_create("cpu", &config, &e, &err), CHEX_E_USAGE, err, "class 3: -1");
+    OK_STATUS(chex_engine_create("cpu", &config, &e, &err), CHEX_E_USAGE, err, "finding 3: -1");
     return end();
 }

@@ -104,10 +104,10 @@ OPEN = {
     "size-17": (attribute("size", np.int64(17)),
                 "images of 16 x 16 px, but attribute 'size' is 17"),
     "one-class": (attribute("classes", np.array([b"Mass"])),
-                  "dataset 'label' has 2 columns for 1 classes"),
+                  "dataset 'label' has 2 columns for 1 findings"),
     "same-classes": (attribute("classes", np.array([b"Mass", b"Mass"])),
-                     "classes 0 and 1 are both 'Mass'"),
-    "empty-class": (attribute("classes", np.array([b"Mass", b""])), "class 1 has no name"),
+                     "findings 0 and 1 are both 'Mass'"),
+    "empty-class": (attribute("classes", np.array([b"Mass", b""])), "finding 1 has no name"),
     **{f"no-{name.replace('_', '-')}": (without("dataset", name), f"no dataset '{name}'")
        for name in ("image", "label", "image_id", "patient_id", "view", "age_years", "sex",
                     "checksum")},

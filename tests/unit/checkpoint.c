@@ -293,7 +293,7 @@ static void test_foreign(void) {
     refuse("format.h5", "its format is 'chexnet-shard'");
     set_text("names.h5", "model", "densenet121");
     set_names("names.h5", "Mass\0\0No\xff\0\0\0Edema\0", 6, 3);
-    refuse("names.h5", "the name of class 1 is damaged (expected UTF-8 text)");
+    refuse("names.h5", "the name of finding 1 is damaged (expected UTF-8 text)");
     set_text("meta.h5", "meta", "{\"epoch\":8}");
     refuse("meta.h5", "attribute meta is damaged");
     hid_t f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);

@@ -86,7 +86,7 @@ static void test_round_trip(void) {
        "thresholds are found by the names of the classes");
     chex_deployment_destroy(other);
     OK_STATUS(chex_deployment_thresholds(path_of("d.safetensors"), 2, unknown, &other, &err),
-              CHEX_E_DATA, err, "no threshold for class D");
+              CHEX_E_DATA, err, "no threshold for finding D");
     chex_deployment_destroy(d);
     chex_deployment_destroy(back);
     chex_net_destroy(net);
@@ -103,7 +103,7 @@ static void test_json(void) {
          "{\"name\":\"B\",\"operating\":{\"threshold\":null}},"
          "{\"name\":\"C\",\"operating\":{\"threshold\":1}}]}",
          CHEX_OK, NULL},
-        {"{\"thresholds\":{\"A\":0.25,\"B\":null}}", CHEX_E_DATA, "no threshold for class C"},
+        {"{\"thresholds\":{\"A\":0.25,\"B\":null}}", CHEX_E_DATA, "no threshold for finding C"},
         {"{\"thresholds\":{\"A\":\"x\",\"B\":1,\"C\":1}}", CHEX_E_DATA,
          "neither a number nor null"},
         {"{\"thresholds\":[0.1]}", CHEX_E_DATA, "no object 'thresholds'"},

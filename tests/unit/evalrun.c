@@ -424,7 +424,7 @@ static void test_faults(void) {
     struct chex_error err;
     const struct chex_net other = {.classes = 14};
     OK_STATUS(chex_eval_check(&set, &other, SIZE, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
-              "3 classes, the network has 14");
+              "3 findings, the network has 14");
     OK_STATUS(chex_eval_check(&set, &net, 21, CHEX_TTA_NONE, &err), CHEX_E_DATA, err,
               "stored at 20 px, and the image size is 21: create the shards again with --size 21");
     OK_STATUS(chex_eval_check(&set, &net, 20, CHEX_TTA_TENCROP, &err), CHEX_E_USAGE, err,

@@ -90,9 +90,9 @@ static void check_refusals(void) {
                {{CHEX_LOSS_ASL, .gamma_pos = -1}, "--asl-gamma-pos"},
                {{CHEX_LOSS_ASL, .gamma_neg = NAN}, "--asl-gamma-neg"},
                {{CHEX_LOSS_ASL, .clip = 1}, "--asl-clip"},
-               {{.pos_weight = negative}, "positive weight of class 2: -1"},
-               {{.class_weight = infinite}, "weight of class 2: inf"},
-               {{.uncertain_target = large}, "class 2: 1.5"}};
+               {{.pos_weight = negative}, "positive weight of finding 2: -1"},
+               {{.class_weight = infinite}, "weight of finding 2: inf"},
+               {{.uncertain_target = large}, "finding 2: 1.5"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         OK_STATUS(chex_loss_check(&bad[i].loss, 2, &err), CHEX_E_USAGE, err, bad[i].text);
 }

@@ -119,8 +119,8 @@ static void check_edits(void) {
     check_edit("\"size\":16", "\"size\":\"16\"", "'size' is not an integer");
     check_edit("\"size\":16", "\"size\":0", "size is 0 px");
     check_edit("\"seed\":3", "\"seed\":-3", "'seed' is -3");
-    check_edit("[\"Mass\",\"Edema\"]", "[]", "0 classes");
-    check_edit("[\"Mass\",\"Edema\"]", "[\"Mass\",7]", "class 1 is not text");
+    check_edit("[\"Mass\",\"Edema\"]", "[]", "0 findings");
+    check_edit("[\"Mass\",\"Edema\"]", "[\"Mass\",7]", "finding 1 is not text");
     check_edit("\"train\":{", "\"training\":{", "split 'training'");
     check_edit("\"rows\":15", "\"rows\":16", "rows is 16, but its shards have 15");
     check_edit("train/a.h5", "../a.h5", "'../a.h5' is not inside the folder");

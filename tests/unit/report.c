@@ -123,7 +123,7 @@ static void test_scores(struct chex_predictions *p) {
     double was = p->score[5];
     p->score[5] = NAN;
     OK_STATUS(chex_scores_create(p, &config, &s, &err), CHEX_E_DATA, err, "row 1: the score");
-    OK(s == NULL && strstr(err.text, "class A<b>"), "the class is named");
+    OK(s == NULL && strstr(err.text, "finding A<b>"), "the class is named");
     p->score[5] = was;
 }
 
@@ -171,11 +171,11 @@ static void test_compare_files(void) {
         {"", "expected a header"},
         {"name,auroc\nMass,0.5\n", "expected a header"},
         {"class\nMass\n", "expected a header"},
-        {"class,a\n", "no class"},
+        {"class,a\n", "no finding"},
         {"class,a\nMass,1.5\n", "line 2, column a: '1.5', expected an AUROC from 0 to 1"},
         {"class,a\nMass,x\n", "line 2, column a: 'x'"},
         {"class,a\nMass,0.5,0.6\n", "line 2: 3 columns, the header has 2"},
-        {"class,a\nMass,0.5\nMass,0.6\n", "line 3: class Mass appears twice"},
+        {"class,a\nMass,0.5\nMass,0.6\n", "line 3: finding Mass appears twice"},
         {"class,auroc,rows_digest\nMass,0.5,12\n", "column rows_digest: '12', expected 16 hex"},
     };
     struct chex_error err;
@@ -335,10 +335,10 @@ static void test_files(const struct chex_predictions *table) {
     FILE *f = open_memstream(&text, &size);
     chex_report_print(&r, f);
     fclose(f);
-    OK(strstr(text, "Hernia") && strstr(text, "nan") && strstr(text, "mean of 2 classes") &&
+    OK(strstr(text, "Hernia") && strstr(text, "nan") && strstr(text, "mean of 2 findings") &&
            strstr(text, "split: official NIH test list") && strstr(text, "0.7670"),
        "the table: classes, nan, mean, the split of the published column");
-    OK(strstr(text, "mean of the 1 class that both have; over it ours is 0."),
+    OK(strstr(text, "mean of the 1 finding that both have; over it ours is 0."),
        "and that the published mean is of fewer classes");
     free(text);
     OK_STATUS(chex_report_write(&r, "/nowhere", &err), CHEX_E_ENV, err,

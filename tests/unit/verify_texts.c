@@ -60,7 +60,7 @@ int main(void) {
     chex_verify_release(&r);
     patient = "p";
     class_name = "Mass\r";
-    OK_STATUS(verify(&r, &err), CHEX_E_DATA, err, "class 'Mass\\x0D' has control characters");
+    OK_STATUS(verify(&r, &err), CHEX_E_DATA, err, "finding 'Mass\\x0D' has control characters");
     chex_verify_release(&r);
     unlink(path);
     rmdir(dir);
