@@ -299,7 +299,8 @@ static enum chex_status check_cover(struct tensor_file *f, struct chex_error *er
 static const char *guess_kind(const char *data, size_t size) {
     const unsigned char *p = (const unsigned char *)data;
     size_t text = 0;
-    while (text < size && text < 64 && p[text] && (p[text] >= ' ' || strchr("\t\r\n", p[text])))
+    while (text < size && text < 64 && p[text] && p[text] < 0x7f &&
+           (p[text] >= ' ' || strchr("\t\r\n", p[text])))
         text++;
     if (size > 2 && p[0] == 8 && p[1] < 32 && (p[2] == 0x12 || p[2] == 0x3a))
         return "an ONNX model";

@@ -162,8 +162,8 @@ static void refuse_header(const char *what, const char *header, size_t body, con
     "]}"
 
 static void test_lengths(void) {
-    refuse("header longer than the file", 1000, "{}", 2, 0, "header of 1000 bytes");
-    refuse("header of 2^63 bytes", (uint64_t)1 << 63, "{}", 2, 0, "header of 9223372036854775808");
+    refuse("header longer than the file", 1000, "{}", 2, 0, "truncated");
+    refuse("header of 2^63 bytes", (uint64_t)1 << 63, "{}", 2, 0, "truncated");
     refuse("header of 2^64 - 1 bytes", UINT64_MAX, "{}", 2, 0, "truncated");
     refuse("no header", 0, "", 0, 0, "header");
     refuse_header("not JSON", "hello", 0, "header, byte");
