@@ -21,7 +21,7 @@ case $1 in
 *) # torch_gpu.py --serve
     while read -r mode batch size; do
         case $mode in
-        eager | channels_last) echo "{\"kind\": \"torch\", \"images_per_s\": 123.4}" ;;
+        eager | channels_last | max-autotune) echo "{\"kind\": \"torch\", \"images_per_s\": 123.4}" ;;
         graph) exit 3 ;;
         esac
     done
@@ -90,21 +90,23 @@ is "$(grep -c '^step cuda:s4@bf16, batch 16, 224 px  *passed' results/table.txt)
 like "$(out)" '^torch graph 16 224 +no answer, given up after [01] s' "a mode that ends it is given up at once"
 like "$(out)" '^torch +passed .*given up: graph$' "the summary says what PyTorch gave up"
 
-# The first minute: graphs may change no bit. A warning of the engine is a row.
+# The first minutes: what is wanted most comes first. Graphs may change no bit. A warning is a row.
 program build/bin/gpu-device <<<'echo "warn: a capture failed"'
-expect_status 1 run --sections smoke
-like "$(out)" '^smoke: graphs +FAILED .*losses with graphs \[0.7, 0.6\]' "losses that graphs change fail"
+expect_status 1 run --sections graphs
+like "$(out)" '^graphs: with and without +FAILED .*losses with graphs \[0.7, 0.6\]' "losses that graphs change fail"
 export LOSS=0.6
-expect_status 0 run --sections smoke,shapes,headline --sizes 224 --batches 16 --rounds 1 --torch-modes eager,channels_last
-like "$(out)" '^smoke: 12 steps +passed' "the smoke runs twelve steps"
-like "$(out)" '^smoke: graphs +passed' "the smoke compares s4 with and without graphs"
-like "$(out)" '^s5 assumes wgmma +ok' "the smoke has what s5 assumes, a line each"
-like "$(out)" '^smoke: s5, 12 steps +passed' "the smoke runs stage s5 on capability 9.0"
-like "$(out)" '^shapes: losses at 128 images of 224 px +passed' "the losses at real shapes come before the figures"
-like "$(out)" '^step cuda:s5@bf16, batch 16, 224 px +passed' "the headline has stage s5"
+expect_status 0 bash "$script" --prebuilt build --out results --part 1 --sizes 224 --batches 16 \
+    --rounds 1 --torch-modes eager,channels_last
+is "$(out | sed '1,/^== results/d' | sed -nE 's/ +passed .*//p' | head -n 12 | tr '\n' ';')" \
+    "smoke: device;step cuda:s4@bf16, batch 16, 224 px;shapes: losses at 128 images of 224 px;graphs: 12 steps;graphs: without;graphs: with and without;s5: what it assumes;s5: 12 steps;s5: losses at 128 images of 224 px;step cuda:s5@bf16, batch 16, 224 px;kernels: own;kernels: s5;" \
+    "the step of s4 comes first, then its results, graphs, s5 and the kernels"
+like "$(out)" '^s5 assumes wgmma +ok' "the first minutes have what s5 assumes, a line each"
 like "$(out)" '^smoke: device +warned +a capture failed' "a warning of the engine is in the table"
 like "$(out)" '^step cuda:s4@bf16, batch 16, 224 px, infer 1 +passed' "the headline has inference"
 like "$(out)" '^torch channels_last 16 224 ' "the headline has PyTorch's fast modes"
+expect_status 0 run --sections torch,steps,long --sizes 224 --batches 16 --rounds 1 --torch-modes eager,max-autotune
+like "$(out | tr '\n' ' ')" '== results .*torch eager 16 224 .*CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0 +passed.*torch max-autotune' \
+    "dependent launches and the second stream are measured off together, long modes of PyTorch last"
 rm build/bin/gpu-device
 
 # The profiler's figures are rows; what a slow tool has not finished is no failure.
@@ -134,6 +136,22 @@ like "$(out)" '^prebuilt +FAILED .*bench-step' "a prebuilt tree that was changed
 expect_status 2 run --prebuilt nothing
 expect_status 2 run --part 4
 rm build/SHA256SUMS build/ABOUT
+
+# The build may take all the time there is, goes on after a program that does not build, and continues.
+program tools/cmake <<'END'
+[[ $* != *--build*-k* ]] || { echo "object $(wc -l <build/objects)" >>build/objects && exit 1; }
+END
+program tools/timeout <<'END'
+[[ $* != *--build* ]] || echo "$3" >limit
+exec "$(PATH=${PATH#*:} command -v timeout)" "$@"
+END
+: >build/objects
+expect_status 1 run --sections build --seconds 3600
+is "$(($(cat limit) > 3500))" 1 "the limit of a build follows --seconds"
+expect_status 1 run --sections build
+is "$(cat build/objects)" "object 0
+object 1" "a build that failed is continued by the next run"
+rm tools/cmake tools/timeout
 
 # A signal, a driver that does not answer, options.
 program build/bin/gpu-hang <<<'echo $$ >pid; exec sleep 300'

@@ -52,7 +52,7 @@ if [ -z "$build" ]; then
         --architectures "$architectures"
     status=$?
     rm -rf "$results"
-    [ $status = 0 ] || die "the build failed"
+    [ $status = 0 ] || die "the build failed, or took more than an hour; the next one continues where it ended"
 fi
 [ -x "$build/bin/bench-step" ] || die "--build '$build': there is no bin/bench-step"
 [ -f "$build/lib/chexnet-cuda.so" ] || die "--build '$build': there is no lib/chexnet-cuda.so"

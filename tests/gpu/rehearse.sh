@@ -117,13 +117,13 @@ for part in 1 2 3; do
     valid "out-$part/results.json"
     check $? "part $part: every line of the results is JSON"
 done
-grep -q '^smoke: graphs .*passed' out-1/table.txt
+grep -q '^graphs: with and without .*passed' out-1/table.txt
 check $? "s4 with and without graphs: the same losses"
 
 # Each section, ended as soon as its first program runs.
 program "$work/hang" <<<'touch "$HERE"; exec sleep 100'
 export HERE=$work/begun
-for section in smoke shapes tests headline train kernels steps torch profile sanitizer stages dnn; do
+for section in smoke shapes graphs s5 kernels tests headline train torch steps profile sanitizer stages dnn long; do
     rm -rf broken "$HERE" && cp -r chexnet-gpu/prebuilt broken && rm -f broken/SHA256SUMS
     for file in broken/bin/*; do cp "$work/hang" "$file"; done
     PATH=$work/tools:$PATH chexnet-gpu/tests/gpu/run.sh --prebuilt broken --rehearse --out "cut-$section" \

@@ -3,7 +3,8 @@
 # Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-all_sections="about build smoke shapes tests headline train kernels steps torch profile ptxas sanitizer stages dnn"
+all_sections="about build smoke shapes graphs s5 kernels tests headline train torch steps"
+all_sections+=" profile ptxas sanitizer stages dnn long"
 
 usage() {
     cat <<END
@@ -12,28 +13,28 @@ Builds the CUDA engine alone (tests/gpu/CMakeLists.txt) for this machine's GPU a
 time limit of its own:
   about      device, driver, versions
   build      chexnet-cuda.so, the tests and the measurements; nothing where no source has changed
-  smoke      within a minute: the device; 12 steps of the CPU engine, s0 and s4; s4 without graphs,
-             which must lose no bit; what s5 assumes of capability 9.0; 12 steps of s5; images a second
-             of the step that counts
-  shapes     losses of s0, s4 and s5 at 224 px and 128 images, against each other: no figure below
-             counts unless they agree
-  tests      every kernel against the CPU reference
-  headline   the step that counts, in turn with PyTorch: wall clock and device times; inference; the
-             same step in s5
-  train      a short training against the CPU engine
+  smoke      the device, and the step that counts: s4 at the largest batch
+  shapes     losses of s4 against s0 at 224 px and 128 images: no figure counts unless they agree
+  graphs     12 steps of the CPU engine, s0 and s4; s4 without graphs, which must lose no bit
+  s5         what s5 assumes of capability 9.0; its losses against the CPU engine, and against s0 at
+             224 px; its step
   kernels    time of every kernel against its floor of bytes and FLOP
-  steps      images a second of the whole step of the last stage: every batch and size
-  torch      PyTorch in turn with the engine, every mode and shape, where python3 has it
+  tests      every kernel against the CPU reference
+  headline   the step that counts, in turn with PyTorch: wall clock and device times; inference
+  train      a short training against the CPU engine
+  torch      PyTorch in turn with the engine, every mode but the long ones, where python3 has it
+  steps      images a second of the whole step of the last stage: every batch and size, and switches
   profile    NVIDIA's ncu on one launch or two of every kernel that takes long
   ptxas      spills, stack frames, register budgets
   sanitizer  compute-sanitizer's tools on small shapes
-  stages     the other stages' step, and a short training of theirs: cuDNN plans for minutes
+  stages     the other stages' step, short trainings and cuDNN's kernels: cuDNN plans for minutes
   dnn        the tests of cuDNN's graphs, and cuDNN's description of this device for tests/data/gpu
+  long       PyTorch's modes that compile for minutes: max-autotune, reduce-overhead
 Engine and PyTorch upload the same bytes: 8-bit images, made fp32 on the GPU. Leaves results.json (one
 object a line: what was measured, and each verdict), table.txt and logs.txt. All three grow line by
 line, so a run that is cut off keeps what it has; a later run appends to them. A section that fails
 does not stop the others; what needs a device is skipped, with words, where there is none, and stage s5
-on other capabilities than 9.0. Without
+on other capabilities than 9.0. A build that is cut off keeps what it has compiled. Without
 cuDNN or NCCL's header the engine is built without them. Where /tmp is small, temporary files go into
 the build folder. A program that runs past its limit, or says nothing for long, is ended; cuda-gdb,
 where it is there, writes into logs.txt which kernel it was in. Clocks and settings of the GPU are left
@@ -45,7 +46,7 @@ as they are.
   --build DIR        build folder (build/gpu); without the section build, what bin/ and lib/ there hold
   --architectures L  targets such as 90, with the product's code (this GPU's own; without a GPU 90)
   --jobs N           compilers at a time ($(nproc))
-  --seconds N        the whole must end by then (540); sections that would not begin are skipped
+  --seconds N        the whole must end by then (540), a build too; later sections are skipped
   --batches L        16,64,256        --sizes L   224,320
   --stages L         s0,s1,s4         --model M   densenet121
   --torch-modes L    eager,channels_last,graph,compile,reduce-overhead,max-autotune
@@ -57,8 +58,8 @@ END
 }
 
 # The sections of each ten minutes; what was built or is there is not built again.
-parts=('' "about build smoke shapes tests headline train" "about build kernels steps torch"
-    "about build profile ptxas sanitizer stages dnn")
+parts=('' "about build smoke shapes graphs s5 kernels tests headline train" "about build torch steps"
+    "about build profile ptxas sanitizer stages dnn long")
 
 die_usage() {
     echo "tests/gpu/run.sh: $*; try --help" >&2
@@ -405,24 +406,11 @@ section_build() {
     fi
     attempt 60 configure cmake "${fresh[@]}" "${generator[@]}" -S "$root/tests/gpu" -B "$build" \
         -DCMAKE_BUILD_TYPE=Release -DCHEX_CUDA_ARCHITECTURES="${architectures//,/;}" || return
-    attempt 300 build cmake --build "$build" -j "$jobs"
+    # One program that does not build takes none of the others with it. A later run continues.
+    attempt "$seconds" build cmake --build "$build" -j "$jobs" -- "${on[@]}"
     status=$?
-    # One program that does not build takes none of the others with it.
-    if [ "$status" != 0 ]; then
-        attempt 200 "build what can be" cmake --build "$build" -j "$jobs" -- "${on[@]}"
-        status=$?
-    fi
     [ "$status" != 0 ] || echo "$sum" >"$build/sources.sum"
     row "build|$(sed -n 's/^-- *\(CUDA\|CUDNN\|NCCL\|cuBLASLt\): */\1 /p' "$logs" | tail -n 4 | tr '\n' '|')"
-}
-
-# within SECONDS COMMAND...: all that the command tries has ended by then.
-within() {
-    local all=$deadline
-    deadline=$((SECONDS + $1 < deadline ? SECONDS + $1 : deadline))
-    shift
-    "$@"
-    deadline=$all
 }
 
 # losses FILE ENGINE: what bench-train recorded of an engine.
@@ -437,57 +425,66 @@ takes_s5() {
     return 1
 }
 
-smoke() {
-    local engine=cuda:$last_stage@bf16 own=$out/smoke.json status
-    local options=(--model "$model" --steps "$smoke_steps" "${train_options[@]:0:4}")
-    : >"$own"
-    attempt 20 "smoke: device" "$build/bin/gpu-device"
-    attempt 40 "smoke: $smoke_steps steps" "$build/bin/bench-train" \
-        --engines "cpu@fp32,cuda:s0@fp32,$engine" "${options[@]}" --json "$own"
-    status=$?
-    if [ "$status" = 1 ]; then # which operation a failed launch belongs to
-        attempt 20 "smoke: after each operation" env CHEX_CUDA_GRAPHS=sync "$build/bin/bench-train" \
-            --engines "cpu@fp32,$engine" "${options[@]}"
-    fi
-    cat "$own" >>"$json"
-    attempt 30 "smoke: without graphs" env CHEX_CUDA_GRAPHS=0 CHEX_CUDA_DEPENDENT=0 \
-        CHEX_CUDA_SIDE=0 "$build/bin/bench-train" \
-        --engines "cpu@fp32,$engine" "${options[@]}" --json "$own.single" && graphs_agree "$own" "$engine"
-    rm -f "$own" "$own.single"
-    if takes_s5 "smoke: s5"; then
-        attempt 40 "smoke: what s5 assumes" "$build/bin/bench-assumptions"
-        attempt 20 "smoke: s5, $smoke_steps steps" "$build/bin/bench-train" \
-            --engines "cpu@fp32,cuda:s5@bf16" "${options[@]}" --json "$json"
-    fi
-    step "$engine" "$largest" "$size" 40
-}
-
 graphs_agree() {
     local with without
     with=$(losses "$1" "$2")
     without=$(losses "$1.single" "$2")
     if [ -z "$with" ] || [ -z "$without" ]; then
-        skip "smoke: graphs" "losses of $2 are missing"
+        skip "graphs: with and without" "losses of $2 are missing"
     elif [ "$with" = "$without" ]; then
-        verdict "smoke: graphs" 0 0 "every loss is equal with and without graphs, dependent launches and second stream"
+        verdict "graphs: with and without" 0 0 "every loss is equal with and without graphs, dependent launches and second stream"
     else
-        verdict "smoke: graphs" 1 0 "losses with graphs ${with:0:60}, without ${without:0:60}"
+        verdict "graphs: with and without" 1 0 "losses with graphs ${with:0:60}, without ${without:0:60}"
     fi
 }
 
+# The fact that is wanted most comes first.
 section_smoke() {
     device_section smoke || return
-    within $((58 * patience)) smoke
+    attempt 20 "smoke: device" "$build/bin/gpu-device"
+    step "cuda:$last_stage@bf16" "$largest" "$size" 60
 }
 
-# Real sizes: an error that needs many tiles shows in no smaller test.
+# real_shapes NAME ENGINE: an error that needs many tiles shows in no smaller test.
+real_shapes() {
+    local shape=(--batch 128 --size 224 --steps 4)
+    [ -z "$rehearse" ] || shape=("${train_options[@]:0:4}" --steps 1)
+    attempt 90 "$1 at 128 images of 224 px" "$build/bin/bench-train" --model "$model" \
+        --engines "cuda:s0@fp32,$2" "${shape[@]}" --json "$json"
+}
+
 section_shapes() {
     device_section shapes || return
-    local engines=cuda:s0@fp32,cuda:s4@bf16 shape=(--batch 128 --size 224 --steps 4)
-    [ -z "$rehearse" ] || shape=("${train_options[@]:0:4}" --steps 1)
-    ! takes_s5 "shapes: s5" || engines+=,cuda:s5@bf16
-    attempt 90 "shapes: losses at 128 images of 224 px" "$build/bin/bench-train" --model "$model" \
-        --engines "$engines" "${shape[@]}" --json "$json"
+    real_shapes "shapes: losses" "cuda:$last_stage@bf16"
+}
+
+# short_steps NAME LIMIT ENGINES RESULTS: some steps against the CPU engine.
+short_steps() {
+    attempt "$2" "$1" "$build/bin/bench-train" --engines "cpu@fp32,$3" --model "$model" \
+        --steps "$smoke_steps" "${train_options[@]:0:4}" --json "$4"
+}
+
+section_graphs() {
+    device_section graphs || return
+    local engine=cuda:$last_stage@bf16 own=$out/smoke.json
+    : >"$own"
+    short_steps "graphs: $smoke_steps steps" 40 "cuda:s0@fp32,$engine" "$own"
+    if [ $? = 1 ]; then # which operation a failed launch belongs to
+        CHEX_CUDA_GRAPHS=sync short_steps "graphs: after each operation" 20 "$engine" /dev/null
+    fi
+    cat "$own" >>"$json"
+    CHEX_CUDA_GRAPHS=0 CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0 \
+        short_steps "graphs: without" 30 "$engine" "$own.single" && graphs_agree "$own" "$engine"
+    rm -f "$own" "$own.single"
+}
+
+section_s5() {
+    device_section s5 || return
+    takes_s5 s5 || return
+    attempt 40 "s5: what it assumes" "$build/bin/bench-assumptions"
+    short_steps "s5: $smoke_steps steps" 20 cuda:s5@bf16 "$json"
+    real_shapes "s5: losses" cuda:s5@bf16
+    step cuda:s5@bf16 "$largest" "$size" 60
 }
 
 section_ptxas() {
@@ -556,22 +553,22 @@ kernels() {
     done
 }
 
-# cuDNN plans for a second an operation: it is sampled.
 section_kernels() {
     device_section kernels || return
     kernels "kernels: own" 60 "${kernel_options[@]}" --batch "$largest" --ways 1x1,3x3,stem,other
     ! takes_s5 "kernels: s5" || kernels "kernels: s5" 40 "${kernel_options[@]}" --batch "$largest" \
         --ways 1x1-wgmma,1x1-cluster,3x3-wgmma
-    kernels "kernels: cuDNN" 60 "${kernel_options[@]}" --batch "$largest" --ways dnn --every 9
     kernels "kernels: fp32" 15 "${kernel_options[@]}" --batch 16 --type fp32 --ways plain --every 9 --reps 3
 }
 
 # step ENGINE BATCH SIZE SECONDS [OPTION...]
 step() {
-    local name="step $1, batch $2, $3 px${switch:+, $switch}" limit=$4
+    local name="step $1, batch $2, $3 px${switch:+, $switch}" limit=$4 set
+    read -ra set <<<"${switch-}"
     local options=(--model "$model" --engine "$1" --batch "$2" --size "$3" "${step_options[@]}")
     shift 4
-    attempt "$limit" "$name${1:+, ${1#--} $2}" "$build/bin/bench-step" "${options[@]}" --json "$json" "$@"
+    attempt "$limit" "$name${1:+, ${1#--} $2}" env "${set[@]}" "$build/bin/bench-step" "${options[@]}" \
+        --json "$json" "$@"
 }
 
 # bf16 at every shape, the largest batch first: what time is left for is what matters least.
@@ -583,11 +580,10 @@ section_steps() {
             step "cuda:$last_stage@bf16" "${batches[i]}" "$size" 60
         done
     done
-    for switch in CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0 CHEX_CUDA_MEASURE=5; do
-        export "${switch?}"
+    for switch in CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0 CHEX_CUDA_MEASURE=5 \
+        "CHEX_CUDA_DEPENDENT=0 CHEX_CUDA_SIDE=0"; do
         step "cuda:$last_stage@bf16" "$largest" "${sizes[0]}" 60 # what it gains, beside the first
-        step "cuda:$last_stage@bf16" "${batches[0]}" "${sizes[0]}" 60
-        unset "${switch%=*}"
+        [[ $switch = *" "* ]] || step "cuda:$last_stage@bf16" "${batches[0]}" "${sizes[0]}" 60
     done
     switch=
     step "cuda:$last_stage@fp16" "$largest" "${sizes[0]}" 60
@@ -615,6 +611,8 @@ section_stages() {
         step "cuda:${stages[i]}@bf16" "$largest" "$size" 150
         short_training "short training, ${stages[i]}" 150 "cuda:${stages[i]}@bf16"
     done
+    # For a second an operation: it is sampled.
+    kernels "kernels: cuDNN" 60 "${kernel_options[@]}" --batch "$largest" --ways dnn --every 9
     ! takes_s5 "short training, s5" || short_training "short training, s5" 90 cuda:s5@bf16
 }
 
@@ -769,10 +767,7 @@ section_headline() {
     device_section headline || return
     local given_up='' start=$SECONDS mode fast=()
     step "cuda:$last_stage@bf16" "$largest" "$size" 60 --infer 1
-    if takes_s5 "headline: s5"; then
-        step "cuda:s5@bf16" "$largest" "$size" 60
-        step "cuda:s5@bf16" "$largest" "$size" 60 --infer 1
-    fi
+    ! takes_s5 "headline: s5" || step "cuda:s5@bf16" "$largest" "$size" 60 --infer 1
     if ! torch_here "headline: PyTorch"; then
         step "cuda:$last_stage@bf16" "$largest" "$size" 60
         return
@@ -787,16 +782,16 @@ section_headline() {
     verdict headline 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
 }
 
-# The largest batch at the first size is the one that counts: it comes first, and it alone pays for
-# the longest compilations, when all else is done.
+# is_long MODE: PyTorch compiles for minutes.
+is_long() { [[ $1 = max-autotune || $1 = reduce-overhead ]]; }
+
+# The largest batch at the first size is the one that counts: it comes first.
 section_torch() {
     device_section torch || return
     torch_here torch || return
     trap '' PIPE # it may end between two turns
-    local given_up='' start=$SECONDS batch px mode quick=() long=()
-    for mode in "${modes[@]}"; do
-        if [[ $mode = max-autotune ]]; then long+=("$mode"); else quick+=("$mode"); fi
-    done
+    local given_up='' start=$SECONDS batch px mode quick=()
+    for mode in "${modes[@]}"; do is_long "$mode" || quick+=("$mode"); done
     peer_start
     turns "$largest" "$size" "${quick[@]}"
     for px in "${sizes[@]}"; do
@@ -804,9 +799,20 @@ section_torch() {
             [ "$batch $px" = "$largest $size" ] || turns "$batch" "$px" "${quick[@]}"
         done
     done
-    [ ${#long[@]} = 0 ] || turns "$largest" "$size" "${long[@]}"
     peer_stop
     verdict torch 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
+}
+
+section_long() {
+    device_section long || return
+    torch_here long || return
+    trap '' PIPE
+    local given_up='' start=$SECONDS mode long=()
+    for mode in "${modes[@]}"; do ! is_long "$mode" || long+=("$mode"); done
+    peer_start
+    [ ${#long[@]} = 0 ] || turns "$largest" "$size" "${long[@]}"
+    peer_stop
+    verdict long 0 $((SECONDS - start)) "${given_up:+given up:$given_up}"
 }
 
 # This run's part of the table, however it ends.
