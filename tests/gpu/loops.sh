@@ -16,6 +16,7 @@ code on all paths counts, though only one is executed.
   mma       products on tensor cores       ldsm   ldmatrix
   shared    loads and stores               global loads, stores and asynchronous copies
   fp32 fp64 arithmetic and comparisons     cvt    conversions and packing
+  r2ur      values moved to uniform registers, which a product waits for
   shfl      shuffles                       other  integers, addresses, moves, branches
 nvcc is taken from PATH, nvdisasm from there, from beside nvcc, or as NVDISASM=FILE says.
 Exit status: 0 done, 2 usage, 4 no nvcc or no nvdisasm.
@@ -57,6 +58,7 @@ function kind(op) {
     if (op ~ /^(F2F|F2FP|F2I|I2F|I2FP|PRMT|HADD2)$/) return "cvt"
     if (op ~ /^(FADD|FMUL|FFMA|FSETP|FSEL|FMNMX|FSET|MUFU|FCHK)$/) return "fp32"
     if (op ~ /^D(ADD|MUL|FMA|SETP)$/) return "fp64"
+    if (op == "R2UR") return "r2ur"
     return op == "SHFL" ? "shfl" : "other"
 }
 # Instructions from..to without those of loops inside.
@@ -102,7 +104,7 @@ function finish(    i, j, from, header) {
     for (i = 1; i <= loops; i++)
         list(i)
 }
-BEGIN { kinds = split("mma ldsm shared global fp32 fp64 cvt shfl other", name, " ") }
+BEGIN { kinds = split("mma r2ur ldsm shared global fp32 fp64 cvt shfl other", name, " ") }
 /^kernel / {
     finish()
     kernel = substr($0, 8)

@@ -39,11 +39,13 @@ conv3_issue_products(const unsigned char *stage, const conv3_places &g,
                      const unsigned char *weights, int warp, bool accumulate,
                      float (&acc)[S::MT][S::NT][4]) {
     const int group = g.loaded * 16; /* bytes between groups of 8 channels */
-    const uint64_t a = gpu_matrix(stage + warp / 4 * (64 * S::MT * 16), (unsigned)group, 128, 0);
+    /* One value for all lanes, known to the compiler: descriptors stay in uniform registers. */
+    const int warpgroup = __shfl_sync(~0u, warp / 4, 0);
+    const uint64_t a = gpu_matrix(stage + warpgroup * (64 * S::MT * 16), (unsigned)group, 128, 0);
     const uint64_t b = gpu_matrix(weights, S::N * 16, 128, 0);
-#pragma unroll 1
+    gpu_wgmma_fence();
+#pragma unroll
     for (int ky = 0; ky < 3; ky++) {
-        gpu_wgmma_fence();
 #pragma unroll
         for (int i = 0; i < 6; i++) {
             const int kx = i / 2, k = i % 2 * 2;
