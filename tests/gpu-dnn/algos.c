@@ -6,6 +6,7 @@
  */
 #include "base/fs.h"
 #include "engine/cuda/cudnn/dnn_graph.h"
+#include "engine/cuda/host/dependent.h"
 #include "gpu/conv_test.h"
 
 static const struct ct_algo algo = {&gpu_conv_algo_dnn, ct_finish_sum, true};
@@ -40,7 +41,11 @@ static void captured(void) {
     BAIL_UNLESS(algo.algo->prepare(&t.device, &t.f, NULL, &state, &err) == CHEX_OK, "%s", err.text);
     void *scratch = gt_alloc(algo.algo->workspace(&t.device, state, &t.f, NULL));
     GT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    GT_OK(algo.algo->forward(&t.device, state, &t.f, scratch, stream)); /* may load code */
+    /* The first run may load code. The emulated device refuses a dependent launch after cuDNN. */
+    gpu_dependents_begin(stream);
+    const cudaError_t e = algo.algo->forward(&t.device, state, &t.f, scratch, stream);
+    gpu_dependents_end();
+    OK(e == cudaSuccess, "a kernel after cuDNN's is not launched dependent");
     GT_OK(cudaStreamSynchronize(stream));
     float *first = gt_download_as(s.type, t.out.b.device, t.out.b.count);
     GT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

@@ -4,6 +4,7 @@
  * size, and what it does not take.
  */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "gpu/conv_test.h"
 
@@ -21,6 +22,40 @@ static const struct ct_shape shapes[] = {
     /* more blocks than a group: their sums are added in two steps */
     {GPU_F16, {1, 1, 0}, 192, 128, 1, 36, true, true, true, true, 34, 0, 0},
 };
+
+#ifdef CHEX_GPU_EMULATED
+/* Warnings of two preparations, the first ones of this process, on a device that runs `clusters` at
+ * once. */
+static int warnings(const struct ct *t, const char *clusters) {
+    struct chex_error err = {0};
+    char text[1024];
+    int count = 0;
+    FILE *file = tmpfile();
+    const int saved = dup(STDERR_FILENO);
+    BAIL_UNLESS(file && saved >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0, "no temporary file");
+    setenv("EMULATED_CLUSTERS", clusters, 1);
+    for (int i = 0; i < 2; i++) {
+        void *state = NULL;
+        BAIL_UNLESS(algo.algo->prepare(&t->device, NULL, &t->b, &state, &err) == CHEX_OK, "%s",
+                    err.text);
+    }
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    while (fgets(text, sizeof text, file))
+        count += strstr(text, "clusters of 2 blocks at once (2 were planned)") != NULL;
+    fclose(file);
+    unsetenv("EMULATED_CLUSTERS");
+    return count;
+}
+
+static void few_clusters(void) {
+    struct ct t = ct_make(&algo, &shapes[0]);
+    OK(warnings(&t, "2") == 0, "a device that runs all planned clusters at once has no warning");
+    OK(warnings(&t, "1") == 1, "a device that runs fewer clusters than planned is warned of once");
+    ct_free(&t);
+}
+#endif
 
 static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 160, 128, 1, 3, true, true, 1, 1, 4, 0, 0};
@@ -58,6 +93,9 @@ int main(void) {
     ct_init(90, 1024 * 128);
     if (ct_device.capability != 90)
         SKIP_ALL("capability %d, expected 90", ct_device.capability);
+#ifdef CHEX_GPU_EMULATED
+    few_clusters();
+#endif
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct ct t = ct_make(&algo, &shapes[i]);
         ct_backward(&t);

@@ -89,12 +89,14 @@ static void with_and_without(const char *spec, const struct setting *s) {
        "%s %s: %d steps give the same bits with %d graphs and without", spec, s->model, STEPS,
        with.graphs);
 #ifdef CHEX_GPU_EMULATED
-    const char *const plain[] = {"EMULATED_GRAPHS=0", "CHEX_CUDA_DEPENDENT=0", "CHEX_CUDA_SIDE=0",
-                                 "EMULATED_ORDER=backward", NULL};
+    const char *const plain[] = {"EMULATED_GRAPHS=0",     "CHEX_CUDA_DEPENDENT=0",
+                                 "CHEX_CUDA_SIDE=0",      "EMULATED_ORDER=backward",
+                                 "EMULATED_SPIN=refused", NULL};
     struct training refused = train_with(plain, spec, s, net);
     OK(refused.graphs == 0 && equal(&refused, &without, net),
        "%s: a driver that refuses graphs gets single launches, without dependent launches and the "
-       "second stream, and with threads and blocks in reverse order, the bits are the same",
+       "second stream, with threads and blocks in reverse order and no wait that spins, the bits "
+       "are the same",
        spec);
     free(refused.state);
 #endif

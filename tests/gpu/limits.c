@@ -4,6 +4,9 @@
  * the arrays for them keep to what they may take. How good they are only a real device can tell.
  * And the memory that an engine leaves to driver and libraries.
  */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+
 #include "base/alloc.h"
 #include "engine/engine.h"
 #include "tap.h"
@@ -49,6 +52,16 @@ int main(void) {
     OK_STATUS(e->impl->capacity->limits(e->self, 1000, &l, &err), CHEX_OK, err, NULL);
     OK(l.upload_bytes_per_s == 0 && l.download_bytes_per_s == 0 && l.bytes_per_s == 0,
        "nothing where nothing may be taken");
+#ifdef CHEX_GPU_EMULATED
+    char bytes[32]; /* what the arena needs, and half of the reserve */
+    struct chex_engine *second = NULL;
+    snprintf(bytes, sizeof bytes, "%llu",
+             (unsigned long long)e->impl->bytes(e->self) + (256u << 20));
+    setenv("EMULATED_BYTES", bytes, 1);
+    OK_STATUS(chex_engine_create("cuda", &config, &second, &err), CHEX_E_RESOURCE, err,
+              "not even one image fits");
+    unsetenv("EMULATED_BYTES");
+#endif
     chex_engine_destroy(e);
     const uint64_t alone = reserve_of(net, 1), eight = reserve_of(net, 8);
     OK(alone >= (uint64_t)512 << 20 && eight == alone + ((uint64_t)8 * 64 << 20),

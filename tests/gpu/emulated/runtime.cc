@@ -17,6 +17,7 @@
  * EMULATED_GPU: "0" takes the device away; "8.0" sets its compute capability (9.0 unless
  * said). EMULATED_SMS: its multiprocessors (4). EMULATED_BYTES: how much memory it has.
  * EMULATED_CLUSTERS: how many clusters of any shape it runs at once.
+ * EMULATED_SPIN: a wait for an event that would spin is refused.
  * EMULATED_BUSES: "5d,1b" for two devices on these buses (names, not more memory or threads: all
  * are one). EMULATED_DRIVER: the newest CUDA that the driver serves, 12020 for 12.2.
  * EMULATED_TIMES: events then tell a made-up time instead of the clock's. A launch takes longer the
@@ -61,7 +62,7 @@ struct emulated_stream {
     bool busy, stop;
 };
 struct emulated_event {
-    bool captured;
+    bool captured, blocking;
     cudaStream_t of; /* in a capture: its stream, and the operations ahead of it there */
     int after;
     std::shared_ptr<moment> last;
@@ -616,8 +617,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data) {
     return emulated::enqueue(stream, [=]() { fn(data); });
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     *event = new emulated_event{};
+    (*event)->blocking = flags & cudaEventBlockingSync;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
@@ -668,6 +670,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         guard g(lock);
         if (event->captured && capturing)
             return keep(cudaErrorStreamCaptureInvalidated);
+        if (!event->blocking && getenv("EMULATED_SPIN"))
+            return keep(cudaErrorInvalidValue);
         std::lock_guard<std::mutex> q(queues);
         m = event->last;
     }

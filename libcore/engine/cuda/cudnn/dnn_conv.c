@@ -28,6 +28,7 @@
 #include <stdlib.h>
 
 #include "engine/cuda/cudnn/dnn_graph.h"
+#include "engine/cuda/host/dependent.h"
 #include "engine/cuda/host/device_cache.h"
 
 enum { SCRATCH_ALIGNMENT = 256, STORE_ALIGNMENT = 16 /* of cuDNN's stores */ };
@@ -244,6 +245,13 @@ static size_t workspace(const struct gpu_device *device, const void *state,
 
 /* ---- running ---- */
 
+static cudaError_t run_plan(const struct dnn_plan *plan, void *const pointers[DNN_MAX_ROLES],
+                            void *workspace, cudaStream_t stream) {
+    const cudaError_t e = dnn_plan_run(plan, pointers, workspace, stream);
+    gpu_dependents_break(); /* cuDNN's last operation may be a memset */
+    return e;
+}
+
 static cudaError_t forward(const struct gpu_device *device, const void *state,
                            const struct gpu_conv_forward *f, void *base, cudaStream_t stream) {
     const struct state *s = state;
@@ -259,7 +267,7 @@ static cudaError_t forward(const struct gpu_device *device, const void *state,
     p[DNN_IN] = x.data;
     p[DNN_WEIGHT] = (void *)f->weight;
     p[DNN_OUT] = f->out.data;
-    DNN_TRY(dnn_plan_run(&s->forward, p, scratch.cudnn, stream));
+    DNN_TRY(run_plan(&s->forward, p, scratch.cudnn, stream));
     return f->stats.partial ? gpu_stats_of(&f->out, &f->stats, stream) : cudaSuccess;
 }
 
@@ -271,7 +279,7 @@ static cudaError_t run_dgrad(const struct state *s, const struct gpu_conv_backwa
     p[DNN_G] = og->data;
     p[DNN_WEIGHT] = (void *)b->weight;
     p[DNN_IN_G] = dv.data;
-    DNN_TRY(dnn_plan_run(&s->dgrad, p, scratch->cudnn, stream));
+    DNN_TRY(run_plan(&s->dgrad, p, scratch->cudnn, stream));
     if (direct(b))
         return cudaSuccess;
     return gpu_mask(&dv, &b->in, &b->norm, &b->in_g, b->add, &b->sums, stream);
@@ -300,7 +308,7 @@ static cudaError_t run_wgrad(const struct state *s, const struct gpu_conv_backwa
     p[DNN_IN] = x->data;
     p[DNN_G] = og->data;
     p[DNN_DWEIGHT] = s->wide ? b->dweight : scratch->dweight;
-    DNN_TRY(dnn_plan_run(&s->wgrad, p, scratch->cudnn, stream));
+    DNN_TRY(run_plan(&s->wgrad, p, scratch->cudnn, stream));
     return s->wide ? cudaSuccess
                    : gpu_widen(x->type, scratch->dweight, dweight_count(b), b->dweight, stream);
 }

@@ -467,7 +467,7 @@ size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch) {
 
 static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
                                  struct chex_error *err) {
-    const size_t others = e->config.training ? cuda_reserve_bytes(e) : 0;
+    const size_t others = cuda_reserve_bytes(e);
     /* Query free memory again: the algorithms have loaded their code since the device was opened.
      */
     size_t free_bytes, total_bytes;

@@ -187,7 +187,8 @@ static inline size_t cuda_driver_bytes(const struct cuda_engine *e) {
 }
 /* Device memory that the arena leaves free for later allocations: gradient vectors and those. */
 static inline size_t cuda_reserve_bytes(const struct cuda_engine *e) {
-    return 4 * e->net->state_count * sizeof(float) + cuda_driver_bytes(e);
+    const size_t vectors = e->config.training ? 4 * e->net->state_count * sizeof(float) : 0;
+    return vectors + cuda_driver_bytes(e);
 }
 
 /* ---- cuda_buffers.c ---- */

@@ -8,6 +8,10 @@
  * gradient is final and reported ready. Parts become CUDA graphs (cuda_graphs.c). The host waits
  * for the loss while backward runs on the device. So the host can prepare the next batch during
  * most of backward.
+ *
+ * Waits for these events sleep: a wait that spins would take a core from the decoders for the whole
+ * step. The device has queued work meanwhile, so the time to wake up is hidden. Sums over logical
+ * ranks (cuda_sync.c) and updates wait for the stream, spinning: they are short.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -334,8 +338,9 @@ static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
     const size_t labels = (size_t)e->config.batch * (size_t)e->net->classes;
     CHEX_CUDA(cudaMallocHost((void **)&s->logits_host, labels * sizeof *s->logits_host), err);
     CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, cudaEventDisableTiming), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, cudaEventDisableTiming), err);
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, flags), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, flags), err);
     return CHEX_OK;
 }
 
@@ -352,7 +357,7 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
         CHEX_CUDA(cudaEventCreateWithFlags(&e->segment_done[i], cudaEventDisableTiming), err);
     for (int i = 0; i < 2; i++) {
         CHEX_CUDA(cudaEventCreate(&e->forward_began[i]), err);
-        CHEX_CUDA(cudaEventCreate(&e->forward_done[i]), err);
+        CHEX_CUDA(cudaEventCreateWithFlags(&e->forward_done[i], cudaEventBlockingSync), err);
         CHEX_CUDA(cudaEventCreate(&e->backward_done[i]), err);
     }
     CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host), err);

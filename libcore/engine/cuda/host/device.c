@@ -5,9 +5,12 @@
  */
 #include "engine/cuda/host/device.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log.h"
 
 /* The lowest capability that CUDA 13 and CUDA 12 toolkits generate code for. */
 enum { OLDEST_13 = 75, OLDEST_12 = 70 };
@@ -182,4 +185,12 @@ enum chex_status gpu_device_open(const struct chex_gpu *wanted, struct gpu_devic
     memcpy(d.pci_bus_id, g.pci_bus_id, sizeof g.pci_bus_id);
     *out = d;
     return CHEX_OK;
+}
+
+void gpu_check_clusters(int at_once, int planned, int blocks) {
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    if (at_once < planned && !atomic_flag_test_and_set(&warned))
+        chex_warn("cuda: the device runs %d clusters of %d blocks at once (%d were planned): some "
+                  "1x1 convolutions of stage s5 take longer; compare with stage s4",
+                  at_once, blocks, planned);
 }

@@ -42,6 +42,10 @@ enum chex_status gpu_error(cudaError_t e, const char *what, struct chex_error *e
             return gpu_error(chex_cuda_e_, #call, (err));                                          \
     } while (0)
 
+/* Warns, once in a process, if the device runs fewer clusters of so many blocks at once than
+ * planned. */
+void gpu_check_clusters(int at_once, int planned, int blocks);
+
 #ifdef __cplusplus
 }
 #endif

@@ -30,6 +30,7 @@
  * KiB (g, z, x, G; 16 KiB each), now 32 KiB + 32 KiB / blocks of the cluster: 48 KiB with 2, 40
  * with 4, 36 with 8. Counted, not measured.
  */
+#include "engine/cuda/host/device.h"
 #include "engine/cuda/host/tensor_map.h"
 #include "engine/cuda/kernels/conv_1x1_fused.cuh"
 #include "engine/cuda/kernels/hopper.cuh"
@@ -44,6 +45,9 @@ enum {
     CONV1X1_BOX = 64, /* channels of a box, and the unit of a block's input channels */
     CONV1X1_PART = 16 /* pixels of a box that is sent to all blocks */
 };
+static_assert(gpu_registers_suffice(CONV1X1_THREADS, CONV1X1_COMPUTE_REGISTERS,
+                                    CONV1X1_LOAD_REGISTERS),
+              "the computing warps would wait for ever");
 
 struct conv1x1_cluster {
     CUtensorMap g, z, x, in_g; /* boxes of 64 channels; g, z: of CONV1X1_PART pixels */
@@ -332,7 +336,7 @@ static cudaError_t conv1x1_cluster_count(const gpu_conv_backward &b, int blocks,
                        : conv1x1_cluster_count<gpu_f16, false>(blocks, out);
 }
 
-/* Asks the device whether it runs the clusters at all. */
+/* Asks the device whether it runs the clusters at all, and warns once if not all at once. */
 static enum chex_status conv1x1_cluster_prepare(const gpu_device *d, const gpu_conv_forward *,
                                                 const gpu_conv_backward *b, void **state_out,
                                                 chex_error *err) {
@@ -347,6 +351,7 @@ static enum chex_status conv1x1_cluster_prepare(const gpu_device *d, const gpu_c
                               "the device runs no cluster of %d blocks with %zu bytes of shared "
                               "memory",
                               plan.blocks, conv1x1_cluster_shape::BYTES);
+    gpu_check_clusters(clusters, plan.splits * plan.slices / plan.blocks, plan.blocks);
     return CHEX_OK;
 }
 

@@ -50,6 +50,8 @@ enum {
     CONV1X1_WGMMA_MORE = 232,
     CONV1X1_WGMMA_FEWER = 40
 };
+static_assert(gpu_registers_suffice(CONV1X1_THREADS, CONV1X1_WGMMA_MORE, CONV1X1_WGMMA_FEWER),
+              "the consumers would wait for ever");
 
 struct conv1x1_wgmma {
     CUtensorMap in, weight;

@@ -68,6 +68,14 @@ __device__ __forceinline__ void gpu_wgmma_a(float *d, const uint32_t a[4], uint6
 template <int N> __device__ __forceinline__ void gpu_registers_more();
 template <int N> __device__ __forceinline__ void gpu_registers_fewer();
 
+/* Whether a block of `more_threads` with `more` registers and one warpgroup with `fewer` each needs
+ * no more than its launch has, which ptxas makes 65,536 / threads, a multiple of 8. Else the
+ * warpgroups that ask for more wait for ever. */
+constexpr bool gpu_registers_suffice(int more_threads, int more, int fewer) {
+    const int threads = more_threads + 128;
+    return more_threads * more + 128 * fewer <= threads * (65536 / threads / 8 * 8);
+}
+
 #ifdef CHEX_GPU_EMULATED
 #include "hopper_wgmma_emulated.h"
 #else

@@ -57,6 +57,7 @@ enum cudaStreamCaptureMode {
 };
 enum {
     cudaStreamNonBlocking = 1,
+    cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
     cudaEventRecordExternal = 1,
     cudaHostAllocDefault = 0,
