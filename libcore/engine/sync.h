@@ -12,6 +12,7 @@
 #ifndef CHEX_ENGINE_SYNC_H
 #define CHEX_ENGINE_SYNC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -20,11 +21,14 @@
  * - sum: replaces values[i] by its sum over all logical ranks; all get the same bits. Every logical
  *   rank makes the same calls with the same counts. Runs on the thread that called pass, and blocks
  *   until all logical ranks have come. After an error the engine leaves the pass with it.
- * - The engine may call it inside pass only. */
+ * - The engine may call it inside pass only.
+ * - any_order: an engine that reduces its gradients on a device may sum there instead, in double:
+ * the order of the additions is free, or there are only two terms. */
 struct chex_engine_sync {
     int logical_ranks;
     enum chex_status (*sum)(void *arg, double *values, size_t count, struct chex_error *err);
     void *arg;
+    bool any_order;
 };
 
 /* values[i] becomes its mean over the logical ranks. sync NULL: nothing changes. */

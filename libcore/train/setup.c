@@ -92,7 +92,8 @@ enum chex_status chex_session_create_engine(struct chex_session *s, struct chex_
         return CHEX_OK;
     }
     if (c->sync_bn && c->logical_ranks > 1) {
-        CHEX_TRY(chex_sync_bn_create(s->world.coll, s->net, c->logical_ranks, &s->sync_bn, err));
+        CHEX_TRY(chex_sync_bn_create(s->world.coll, s->net, c->logical_ranks, c->deterministic,
+                                     &s->sync_bn, err));
         chex_sync_bn_configure(s->sync_bn, 0, &e);
         chex_watchdog_sums(s->world.watchdog, chex_sync_bn_sum(s->sync_bn));
     }

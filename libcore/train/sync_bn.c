@@ -93,8 +93,8 @@ enum chex_status chex_sync_bn_check(const struct chex_coll *coll, int logical_ra
 }
 
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,
-                                     int logical_ranks, struct chex_sync_bn **out,
-                                     struct chex_error *err) {
+                                     int logical_ranks, bool deterministic,
+                                     struct chex_sync_bn **out, struct chex_error *err) {
     int from, to;
     chex_reduce_run(logical_ranks, coll->size, coll->rank, &from, &to);
     struct chex_sync_bn *b = chex_alloc_zeroed(1, sizeof *b);
@@ -106,7 +106,8 @@ enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_n
         struct member *m = &b->member[i];
         m->group = b;
         m->v = from + i;
-        m->sync = (struct chex_engine_sync){logical_ranks, sum_of_member, m};
+        m->sync = (struct chex_engine_sync){logical_ranks, sum_of_member, m,
+                                            !deterministic || logical_ranks == 2};
     }
     enum chex_status st = chex_rank_sum_create(coll, logical_ranks, longest(net), &b->sum, err);
     if (st == CHEX_OK)

@@ -35,8 +35,8 @@ enum chex_status chex_sync_bn_check(const struct chex_coll *coll, int logical_ra
 
 /* For the logical ranks of this process. coll and net are borrowed. Not collective. */
 enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_net *net,
-                                     int logical_ranks, struct chex_sync_bn **out,
-                                     struct chex_error *err);
+                                     int logical_ranks, bool deterministic,
+                                     struct chex_sync_bn **out, struct chex_error *err);
 void chex_sync_bn_destroy(struct chex_sync_bn *b); /* NULL allowed; before engine 0 */
 
 /* Completes the configuration of engine i: its sums, and its share of config->threads. */

@@ -2,35 +2,44 @@
  *
  * Batch norm over two logical ranks on the CUDA engine: two processes, each with a device and half
  * of a batch, which exchange their sums by a socket. Their mean gradient must be that of the ref
- * engine with the whole batch, within the bounds of op/net.h.
+ * engine with the whole batch, within the bounds of op/net.h. On emulated devices the same by NCCL
+ * on the stream: the bits of the socket's sums, which have two terms.
  */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launch/group.h"
 #include "op/net.h"
 #include "small_net.h"
 
-enum { PARTS = 2, PASSES = 3, LONGEST = 8192 };
+enum { PARTS = 2, PASSES = 3, LONGEST = 8192, DIES_AFTER = 1 };
+enum way { BY_SOCKET, BY_NCCL, DIES }; /* DIES: by NCCL, and part 1 ends after a pass */
 
 /* What both processes see. */
 struct shared {
     double loss[PARTS];
     bool same[PARTS]; /* all passes gave the same bits */
-    float grad[];     /* (PARTS, state_count) */
+    int sums[PARTS];  /* by the socket */
+    struct chex_error lost;
+    float grad[]; /* (PARTS, state_count) */
 };
 
 struct rank {
     int part, socket;
+    int sums; /* by the socket */
 };
 
 /* Rank 0 adds its values first on both sides. */
 static enum chex_status sum(void *arg, double *values, size_t count, struct chex_error *err) {
-    const struct rank *r = arg;
+    struct rank *r = arg;
+    r->sums++;
     double other[LONGEST];
     const size_t bytes = count * sizeof *values;
-    if (count > LONGEST || send(r->socket, values, bytes, 0) != (ssize_t)bytes ||
+    if (count > LONGEST || send(r->socket, values, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
         recv(r->socket, other, bytes, MSG_WAITALL) != (ssize_t)bytes)
         return chex_error_set(err, CHEX_E_LOST, "the other process is gone");
     for (size_t i = 0; i < count; i++)
@@ -38,14 +47,32 @@ static enum chex_status sum(void *arg, double *values, size_t count, struct chex
     return CHEX_OK;
 }
 
+static enum chex_status exchange(struct chex_launch *launch, const char *key, const void *mine,
+                                 size_t bytes, void *all_out, uint64_t timeout_ms,
+                                 struct chex_error *err) {
+    const struct rank *r = launch->self;
+    char *all = all_out;
+    (void)key, (void)timeout_ms;
+    memcpy(all + (size_t)r->part * bytes, mine, bytes);
+    if (send(r->socket, mine, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
+        recv(r->socket, all + (size_t)(1 - r->part) * bytes, bytes, MSG_WAITALL) != (ssize_t)bytes)
+        return chex_error_set(err, CHEX_E_LOST, "the other process is gone");
+    return CHEX_OK;
+}
+
 /* Passes one half of the batch, several times: from the second pass on, parts without sums are
- * CUDA graphs. */
-static void play(int part, int socket, const char *spec, const struct setting *all,
+ * CUDA graphs. By NCCL: the reduction of the gradients is set up, and the order of sums is free. */
+static void play(int part, int socket, enum way way, const char *spec, const struct setting *all,
                  const struct chex_net *net, const float *state, const float *pixels,
                  const int8_t *labels, struct shared *out) {
+    static const struct chex_launch_method method = {.name = "pair", .exchange = exchange};
     struct chex_error err = {0};
-    struct rank rank = {part, socket};
-    const struct chex_engine_sync sync = {PARTS, sum, &rank};
+    struct rank rank = {part, socket, 0};
+    struct chex_launch launch = {
+        .method = "pair", .rank = part, .size = PARTS, .impl = &method, .self = &rank};
+    struct chex_group *group = NULL;
+    const struct chex_reduce_memory *memory;
+    const struct chex_engine_sync sync = {PARTS, sum, &rank, way != BY_SOCKET};
     const int n = all->n / PARTS;
     const size_t first = (size_t)(part * n), count = net->state_count;
     struct chex_engine_config config = {.net = net,
@@ -64,9 +91,20 @@ static void play(int part, int socket, const char *spec, const struct setting *a
     BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
     float *grad = chex_engine_grad_alloc(e);
     BAIL_UNLESS(again && grad, "out of memory");
+    const uint64_t timeout_ms = way == DIES ? 1000 : 60000;
+    if (way != BY_SOCKET)
+        BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK &&
+                        e->impl->device->reduce_memory(e->self, &launch, group, timeout_ms, &memory,
+                                                       &err) == CHEX_OK,
+                    "%s", err.text);
     BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
     out->same[part] = true;
     for (int pass = 0; pass < PASSES; pass++) {
+        if (way == DIES && pass == DIES_AFTER) {
+            if (part == 0)
+                chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &out->lost);
+            _exit(0);
+        }
         BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK, "%s",
                     err.text);
         BAIL_UNLESS(e->impl->grad_get(e->self, grad, pass ? again : mine, &err) == CHEX_OK, "get");
@@ -74,33 +112,63 @@ static void play(int part, int socket, const char *spec, const struct setting *a
             out->same[part] && (!pass || memcmp(again, mine, count * sizeof *mine) == 0);
     }
     out->loss[part] = result.loss;
+    out->sums[part] = rank.sums;
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
+    chex_group_destroy(group);
     free(again);
+}
+
+/* Both halves, in two processes. */
+static struct shared *play_both(enum way way, const char *spec, const struct setting *all,
+                                const struct chex_net *net, const float *state, const float *pixels,
+                                const int8_t *labels) {
+    const size_t bytes = sizeof(struct shared) + PARTS * net->state_count * sizeof(float);
+    struct shared *both =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int sockets[PARTS], status[PARTS] = {-1, -1};
+    pid_t child[PARTS];
+    BAIL_UNLESS(both != MAP_FAILED && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "memory");
+    fflush(stdout);
+    for (int part = 0; part < PARTS; part++) {
+        child[part] = fork();
+        BAIL_UNLESS(child[part] >= 0, "fork");
+        if (child[part])
+            continue;
+        close(sockets[1 - part]); /* so that the end of a part shows */
+        play(part, sockets[part], way, spec, all, net, state, pixels, labels, both);
+        _exit(0);
+    }
+    close(sockets[0]);
+    close(sockets[1]);
+    for (int part = 0; part < PARTS; part++)
+        waitpid(child[part], &status[part], 0);
+    BAIL_UNLESS(status[0] == 0 && status[1] == 0, "a child failed");
+    return both;
 }
 
 static void check_parts(const char *spec, const struct setting *all) {
     struct chex_net *net = small_net(all->model, CLASSES);
     struct outcome ref;
-    int sockets[PARTS], status = -1;
     float *state = make_state(net);
     float *pixels =
         chex_alloc_zeroed((size_t)all->n * (size_t)(all->size * all->size), sizeof *pixels);
     int8_t *labels = chex_alloc_zeroed((size_t)all->n * CLASSES, 1);
     const size_t count = net->state_count;
-    const size_t bytes = sizeof(struct shared) + PARTS * count * sizeof(float);
-    struct shared *both =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    BAIL_UNLESS(pixels && labels && both != MAP_FAILED, "out of memory");
-    BAIL_UNLESS(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
+    BAIL_UNLESS(pixels && labels, "out of memory");
     fill_batch(all, pixels, labels);
-    fflush(stdout);
-    const pid_t child = fork();
-    BAIL_UNLESS(child >= 0, "fork");
-    play(child == 0, sockets[child == 0], spec, all, net, state, pixels, labels, both);
-    if (child == 0)
-        _exit(0);
-    BAIL_UNLESS(waitpid(child, &status, 0) == child && status == 0, "the child failed");
+    struct shared *both = play_both(BY_SOCKET, spec, all, net, state, pixels, labels);
+#ifdef CHEX_GPU_EMULATED
+    const struct shared *on_device = play_both(BY_NCCL, spec, all, net, state, pixels, labels);
+    OK(both->sums[0] > 0 && on_device->sums[0] == 0 && on_device->sums[1] == 0 &&
+           memcmp(both->loss, on_device->loss, sizeof both->loss) == 0 &&
+           memcmp(both->grad, on_device->grad, PARTS * count * sizeof(float)) == 0,
+       "%s %s: NCCL's sums on the stream give the bits of %d sums by the host", spec, all->model,
+       both->sums[0]);
+    const struct shared *alone = play_both(DIES, spec, all, net, state, pixels, labels);
+    OK(alone->lost.status == CHEX_E_LOST && strstr(alone->lost.text, "the other process is gone"),
+       "a pass whose sums lack a lost rank fails: %s", alone->lost.text);
+#endif
     run("ref", all, net, state, 2, &ref);
     for (size_t i = 0; i < count; i++)
         both->grad[i] = (both->grad[i] + both->grad[count + i]) / PARTS;
@@ -116,9 +184,6 @@ static void check_parts(const char *spec, const struct setting *all) {
     OK(both->same[0] && both->same[1], "%s %s: %d passes give the same bits", spec, all->model,
        PASSES);
     release(&ref);
-    munmap(both, bytes);
-    close(sockets[0]);
-    close(sockets[1]);
     free(state);
     free(pixels);
     free(labels);
@@ -126,6 +191,10 @@ static void check_parts(const char *spec, const struct setting *all) {
 }
 
 int main(void) {
+#ifdef CHEX_GPU_EMULATED
+    setenv("CHEX_NCCL", NCCL_EMULATED, 1);
+    setenv("EMULATED_STREAMS", "late", 1);
+#endif
     check_parts("cuda:s0", &(struct setting){SMALL_RESNET, 33, 4, 4, CHEX_FP32});
     return tap_done();
 }

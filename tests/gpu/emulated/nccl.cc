@@ -121,17 +121,19 @@ bool spread(world &w, int kind, float *data, size_t count, int root) {
     return true;
 }
 
-bool reduce(world &w, float *data, size_t count) {
+template <class T> bool reduce(world &w, T *data, size_t count) {
+    const size_t words = count * sizeof(T) / sizeof(float);
+    float *const both = reinterpret_cast<float *>(data);
     if (w.rank != 0)
-        return give(w, 0, REDUCE, data, count) && spread(w, REDUCE, data, count, 0);
-    std::vector<float> theirs(count);
+        return give(w, 0, REDUCE, data, words) && spread(w, REDUCE, both, words, 0);
+    std::vector<T> theirs(count);
     for (int r = 1; r < w.size; r++) {
-        if (!take(w, r, REDUCE, theirs.data(), count))
+        if (!take(w, r, REDUCE, theirs.data(), words))
             return false;
         for (size_t i = 0; i < count; i++)
             data[i] += theirs[i];
     }
-    return spread(w, REDUCE, data, count, 0);
+    return spread(w, REDUCE, both, words, 0);
 }
 
 /* ---- the set-up ---- */
@@ -315,12 +317,14 @@ ncclResult_t ncclBroadcast(const void *data, void *out, size_t count, ncclDataTy
         return spread(w, BROADCAST, static_cast<float *>(out), count, root);
     });
 }
-ncclResult_t ncclAllReduce(const void *data, void *out, size_t count, ncclDataType_t, ncclRedOp_t,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void *data, void *out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
     if (data != out)
         return ncclInvalidArgument;
-    return enqueue(comm->w, stream,
-                   [=](world &w) { return reduce(w, static_cast<float *>(out), count); });
+    return enqueue(comm->w, stream, [=](world &w) {
+        return type == ncclFloat64 ? reduce(w, static_cast<double *>(out), count)
+                                   : reduce(w, static_cast<float *>(out), count);
+    });
 }
 /* What is not given back before destroy is there for a leak checker. */
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *, size_t bytes, void **handle) {

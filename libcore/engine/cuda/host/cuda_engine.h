@@ -168,6 +168,7 @@ struct cuda_engine {
     uint64_t graph_uses;
     float *sync_host; /* pinned: three values for each channel of the widest map; only with sync */
     double *sync_values; /* two values */
+    double *sync_sums;   /* two values, on the device */
     bool no_graphs;      /* single launches: CHEX_CUDA_GRAPHS is 0 or sync, or a capture failed */
     bool dependents;     /* kernels of a part are dependent launches (dependent.h) */
     bool sync_ops; /* CHEX_CUDA_GRAPHS=sync: wait after each operation, and name one that fails */

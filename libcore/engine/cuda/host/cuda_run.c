@@ -254,6 +254,8 @@ enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, floa
     CHEX_CUDA(cudaEventRecord(e->backward_done[set], e->stream), err);
     CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
     CHEX_CUDA(cudaEventSynchronize(e->forward_done[set]), err);
+    if (e->config.sync)
+        CHEX_TRY(gpu_reduce_check(e->reduce, err));
     /* This pass's backward is still running, so the result has the time of the previous backward.
      */
     *result_out = (struct chex_pass_result){

@@ -3,9 +3,11 @@
  * Batch statistics of several logical ranks (engine/sync.h): after an operation has computed those
  * of its batch, and before the backward of an operation uses the deferred terms of its output.
  *
- * The values of a slice are copied to the host, summed there over all logical ranks and copied
- * back. The host must wait for the device each time, so these parts of a step cannot be CUDA
- * graphs. The pinned buffer is free at the next call, because that call waits for the stream first.
+ * If the order of additions is free and the ranks are connected, NCCL sums the values of a slice in
+ * double on the device, and the host waits for nothing. Otherwise they are copied to the host,
+ * summed there over all logical ranks and copied back; the host waits for the device each time. The
+ * pinned buffer is free at the next call, because that call waits for the stream first. With both,
+ * these parts of a step are no CUDA graphs: NCCL is not captured (nccl/cuda_reduce.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -42,6 +44,22 @@ static bool needs_sync(const struct cuda_engine *e, const struct chex_op *op) {
     return e->config.sync && op->out >= 0 && e->bufs[op->out].normed;
 }
 
+static bool sums_on_device(const struct cuda_engine *e) {
+    return e->config.sync->any_order && gpu_reduce_connected(e->reduce);
+}
+
+/* Both vectors become their means over the logical ranks, with the arithmetic of chex_sync_mean.
+ * inv not NULL: they are moments, as for chex_sync_moments. */
+static enum chex_status mean_on_device(struct cuda_engine *e, float *first, float *second,
+                                       float *inv, size_t count, struct chex_error *err) {
+    CHEX_CUDA(gpu_widen_pair(first, second, (int)count, inv != NULL, e->sync_sums, e->stream), err);
+    CHEX_TRY(gpu_reduce_sum(e->reduce, e->sync_sums, 2 * count, err));
+    CHEX_CUDA(gpu_narrow_pair(e->sync_sums, (int)count, e->config.sync->logical_ranks,
+                              e->net->bn_eps, first, second, inv, e->stream),
+              err);
+    return CHEX_OK;
+}
+
 enum chex_status chex_cuda_sync_stats(struct cuda_engine *e, const struct chex_op *op,
                                       struct chex_error *err) {
     if (!needs_sync(e, op))
@@ -49,6 +67,8 @@ enum chex_status chex_cuda_sync_stats(struct cuda_engine *e, const struct chex_o
     const struct cuda_buf *buf = &e->bufs[op->out];
     const size_t first = (size_t)op->out_first, count = (size_t)op->out_channels;
     float *inv = e->sync_host + 2 * count;
+    if (sums_on_device(e))
+        return mean_on_device(e, buf->mean + first, buf->var + first, buf->inv + first, count, err);
     CHEX_TRY(download(e, buf->mean + first, buf->var + first, count, err));
     CHEX_TRY(chex_sync_moments(e->config.sync, e->sync_values, count, err));
     for (size_t c = 0; c < count; c++)
@@ -66,6 +86,8 @@ enum chex_status chex_cuda_sync_grad(struct cuda_engine *e, const struct chex_op
         return CHEX_OK;
     const struct cuda_buf *buf = &e->bufs[op->out];
     const size_t first = (size_t)op->out_first, count = (size_t)op->out_channels;
+    if (sums_on_device(e))
+        return mean_on_device(e, buf->bsum + first, buf->csum + first, NULL, count, err);
     CHEX_TRY(download(e, buf->bsum + first, buf->csum + first, count, err));
     CHEX_TRY(chex_sync_mean(e->config.sync, e->sync_values, 2 * count, err));
     return upload(e, buf->bsum + first, buf->csum + first, count, err);
@@ -82,10 +104,12 @@ enum chex_status chex_cuda_sync_init(struct cuda_engine *e, struct chex_error *e
     if (!e->sync_values)
         return chex_error_memory(err, "engine cuda");
     CHEX_CUDA(cudaMallocHost((void **)&e->sync_host, 3 * widest * sizeof *e->sync_host), err);
+    CHEX_CUDA(cudaMalloc((void **)&e->sync_sums, 2 * widest * sizeof *e->sync_sums), err);
     return CHEX_OK;
 }
 
 void chex_cuda_sync_release(struct cuda_engine *e) {
     free(e->sync_values);
     cudaFreeHost(e->sync_host);
+    cudaFree(e->sync_sums);
 }

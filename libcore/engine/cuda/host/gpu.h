@@ -242,6 +242,13 @@ cudaError_t gpu_mask(const struct gpu_map *dv, const struct gpu_map *in,
 /* inv_out = 1 / sqrt(var + eps) of the running variance, for inference. */
 cudaError_t gpu_running_inv(const float *var, int channels, float eps, float *inv_out,
                             cudaStream_t stream);
+/* Two vectors in double, for sums over logical ranks; squared: second + first^2 in place of second,
+ * which is linear in the images if they are mean and variance. out: (2, count). */
+cudaError_t gpu_widen_pair(const float *first, const float *second, int count, bool squared,
+                           double *out, cudaStream_t stream);
+/* The reverse, of sums over `ranks`. inv NULL: not squared; else inv = 1 / sqrt(second + eps). */
+cudaError_t gpu_narrow_pair(const double *sums, int count, int ranks, float eps, float *first,
+                            float *second, float *inv, cudaStream_t stream);
 /* For each of `count` norms: writes the batch mean and unbiased variance of a buffer's channels to
  * the gradient vector. jobs: in device memory. */
 struct gpu_report_job {

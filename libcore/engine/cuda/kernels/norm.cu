@@ -316,6 +316,31 @@ __global__ void running_inv_kernel(const float *var, int channels, float eps, fl
         inv_out[c] = (float)(1.0 / sqrt((double)var[c] + (double)eps));
 }
 
+__global__ void widen_pair_kernel(const float *first, const float *second, int count, bool squared,
+                                  double *out) {
+    gpu_begin();
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c >= count)
+        return;
+    const double a = (double)first[c], b = (double)second[c];
+    out[c] = a;
+    out[count + c] = squared ? b + a * a : b;
+}
+
+__global__ void narrow_pair_kernel(const double *sums, int count, int ranks, float eps,
+                                   float *first, float *second, float *inv) {
+    gpu_begin();
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c >= count)
+        return;
+    const double a = sums[c] / ranks, b = sums[count + c] / ranks, var = b - a * a;
+    const double moment = var < 0 ? 0 : var; /* NaN stays */
+    first[c] = (float)a;
+    second[c] = (float)(inv ? moment : b);
+    if (inv)
+        inv[c] = (float)(1.0 / sqrt(moment + (double)eps));
+}
+
 __global__ void report_kernel(const gpu_report_job *jobs, int images, float *vector) {
     gpu_begin();
     const gpu_report_job job = jobs[blockIdx.x];
@@ -409,6 +434,19 @@ extern "C" cudaError_t gpu_running_inv(const float *var, int channels, float eps
                                        cudaStream_t stream) {
     return CHEX_LAUNCH((running_inv_kernel), dim3((unsigned)(channels + 127) / 128), dim3(128), 0,
                        stream, var, channels, eps, inv_out);
+}
+
+extern "C" cudaError_t gpu_widen_pair(const float *first, const float *second, int count,
+                                      bool squared, double *out, cudaStream_t stream) {
+    return CHEX_LAUNCH((widen_pair_kernel), dim3((unsigned)(count + 127) / 128), dim3(128), 0,
+                       stream, first, second, count, squared, out);
+}
+
+extern "C" cudaError_t gpu_narrow_pair(const double *sums, int count, int ranks, float eps,
+                                       float *first, float *second, float *inv,
+                                       cudaStream_t stream) {
+    return CHEX_LAUNCH((narrow_pair_kernel), dim3((unsigned)(count + 127) / 128), dim3(128), 0,
+                       stream, sums, count, ranks, eps, first, second, inv);
 }
 
 extern "C" cudaError_t gpu_report(const struct gpu_report_job *jobs, int count, int images,

@@ -117,7 +117,7 @@ static enum chex_status broadcast(void *self, float *data, size_t count, int roo
 static enum chex_status sum(void *self, float *data, size_t count, struct chex_error *err) {
     struct gpu_reduce *r = self;
     CHEX_TRY(begin(r, err));
-    return end(r, gpu_nccl_sum(r->nccl, data, count, err));
+    return end(r, gpu_nccl_sum(r->nccl, data, count, false, err));
 }
 
 /* Makes the compute stream wait for all work that the reduce thread has enqueued so far. */
@@ -129,11 +129,25 @@ static enum chex_status join_streams(struct gpu_reduce *r, struct chex_error *er
     return CHEX_OK;
 }
 
+bool gpu_reduce_connected(const struct gpu_reduce *r) { return r && r->nccl; }
+
+enum chex_status gpu_reduce_sum(struct gpu_reduce *r, double *data, size_t count,
+                                struct chex_error *err) {
+    CHEX_CUDA(cudaEventRecord(r->joined, r->config.compute), err);
+    CHEX_CUDA(cudaStreamWaitEvent(r->stream, r->joined, 0), err);
+    CHEX_TRY(begin(r, err));
+    CHEX_TRY(end(r, gpu_nccl_sum(r->nccl, data, count, true, err)));
+    return join_streams(r, err);
+}
+
+enum chex_status gpu_reduce_check(struct gpu_reduce *r, struct chex_error *err) {
+    return gpu_reduce_connected(r) ? gpu_nccl_check(r->nccl, err) : CHEX_OK;
+}
+
 static enum chex_status leaf(void *self, struct chex_error *err) {
     struct gpu_reduce *r = self;
     CHEX_TRY(select_device(r, err));
-    if (r->nccl)
-        CHEX_TRY(gpu_nccl_check(r->nccl, err));
+    CHEX_TRY(gpu_reduce_check(r, err));
     return join_streams(r, err);
 }
 
@@ -148,8 +162,7 @@ static void read_exposed(struct gpu_reduce *r) {
 static enum chex_status finish(void *self, double *exposed_s_out, struct chex_error *err) {
     struct gpu_reduce *r = self;
     CHEX_TRY(select_device(r, err));
-    if (r->nccl)
-        CHEX_TRY(gpu_nccl_check(r->nccl, err));
+    CHEX_TRY(gpu_reduce_check(r, err));
     read_exposed(r);
     CHEX_CUDA(cudaEventRecord(r->wait_begun, r->config.compute), err);
     CHEX_TRY(join_streams(r, err));
@@ -172,7 +185,7 @@ static enum chex_status settle(void *self, struct chex_error *err) {
     }
     if (e != cudaSuccess)
         return gpu_error(e, "cudaStreamQuery", err);
-    return r->nccl ? gpu_nccl_check(r->nccl, err) : CHEX_OK;
+    return gpu_reduce_check(r, err);
 }
 
 /* What this rank does alone. */

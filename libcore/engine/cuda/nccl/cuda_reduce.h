@@ -60,6 +60,15 @@ void gpu_reduce_destroy(struct gpu_reduce *r);
 /* The table for chex_reduce_config; valid until destroy. */
 const struct chex_reduce_memory *gpu_reduce_memory(struct gpu_reduce *r);
 
+/* Sums of a pass (--sync-bn), over one logical rank of each rank; the compute stream waits for the
+ * result, the host does not. Only if connected, between reductions, by the thread of the passes.
+ * Collective. */
+bool gpu_reduce_connected(const struct gpu_reduce *r); /* has several ranks; NULL allowed */
+enum chex_status gpu_reduce_sum(struct gpu_reduce *r, double *data, size_t count,
+                                struct chex_error *err);
+/* CHEX_E_LOST: another rank is lost, and sums since then are not sums. */
+enum chex_status gpu_reduce_check(struct gpu_reduce *r, struct chex_error *err);
+
 /* Device memory allocated for reduction vectors, bytes. */
 uint64_t gpu_reduce_bytes(const struct gpu_reduce *r);
 

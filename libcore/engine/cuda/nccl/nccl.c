@@ -84,9 +84,9 @@ enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t coun
     (void)n, (void)data, (void)count, (void)root;
     return absent(err);
 }
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, float *data, size_t count,
+enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
                               struct chex_error *err) {
-    (void)n, (void)data, (void)count;
+    (void)n, (void)data, (void)count, (void)doubles;
     return absent(err);
 }
 enum chex_status gpu_nccl_check(struct gpu_nccl *n, struct chex_error *err) {
@@ -400,9 +400,10 @@ enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t coun
     return record_message(n, err, "the broadcast of %zu sums from rank %d", count, root);
 }
 
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, float *data, size_t count,
+enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
                               struct chex_error *err) {
-    CHEX_NCCL(n, ncclAllReduce, err, data, data, count, ncclFloat32, ncclSum, n->comm, n->stream);
+    CHEX_NCCL(n, ncclAllReduce, err, data, data, count, doubles ? ncclFloat64 : ncclFloat32,
+              ncclSum, n->comm, n->stream);
     atomic_fetch_add(&n->buckets, 1);
     return record_message(n, err, "the all-reduce of %zu elements", count);
 }

@@ -18,6 +18,7 @@
 #define CHEX_ENGINE_CUDA_NCCL_NCCL_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,7 +46,8 @@ void gpu_nccl_close(struct gpu_nccl *n); /* NULL allowed; collective */
 void *gpu_nccl_alloc(struct gpu_nccl *n, size_t bytes);
 void gpu_nccl_free(struct gpu_nccl *n, void *data); /* NULL allowed */
 
-/* These calls enqueue work on the stream and return. Elements are float. tag: bucket number, for
+/* These calls enqueue work on the stream and return. Elements are float, or
+ * double if `doubles`. tag: bucket number, for
  * error messages. */
 enum chex_status gpu_nccl_send(struct gpu_nccl *n, const float *data, size_t count, int to, int tag,
                                struct chex_error *err);
@@ -53,7 +55,7 @@ enum chex_status gpu_nccl_receive(struct gpu_nccl *n, float *data, size_t count,
                                   struct chex_error *err);
 enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t count, int root,
                                     struct chex_error *err);
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, float *data, size_t count,
+enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
                               struct chex_error *err);
 
 /* Returns the fault that the watchdog has found, or CHEX_OK. It waits only for a running roll call.

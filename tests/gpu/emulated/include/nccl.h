@@ -30,7 +30,7 @@ typedef enum {
     ncclRemoteError = 6,
     ncclInProgress = 7,
 } ncclResult_t;
-typedef enum { ncclFloat32 = 7 } ncclDataType_t;
+typedef enum { ncclFloat32 = 7, ncclFloat64 = 8 } ncclDataType_t;
 typedef enum { ncclSum = 0 } ncclRedOp_t;
 
 /* The fields that chexnet sets, not NCCL's layout. */
