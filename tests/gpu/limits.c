@@ -57,12 +57,14 @@ int main(void) {
     struct chex_engine *second = NULL;
     snprintf(bytes, sizeof bytes, "%llu",
              (unsigned long long)e->impl->bytes(e->self) + (256u << 20));
+    chex_engine_destroy(e);
     setenv("EMULATED_BYTES", bytes, 1);
     OK_STATUS(chex_engine_create("cuda", &config, &second, &err), CHEX_E_RESOURCE, err,
               "not even one image fits");
     unsetenv("EMULATED_BYTES");
-#endif
+#else
     chex_engine_destroy(e);
+#endif
     const uint64_t alone = reserve_of(net, 1), eight = reserve_of(net, 8);
     OK(alone >= (uint64_t)512 << 20 && eight == alone + ((uint64_t)8 * 64 << 20),
        "%.0f MiB are left to driver and libraries, %.0f MiB with 8 ranks on the node",
