@@ -482,7 +482,7 @@ section_s5() {
     device_section s5 || return
     takes_s5 s5 || return
     attempt 40 "s5: what it assumes" "$build/bin/bench-assumptions"
-    short_steps "s5: $smoke_steps steps" 20 cuda:s5@bf16 "$json"
+    short_steps "s5: $smoke_steps steps" 40 cuda:s5@bf16 "$json"
     real_shapes "s5: losses" cuda:s5@bf16
     step cuda:s5@bf16 "$largest" "$size" 60
 }
