@@ -80,6 +80,7 @@ __attribute__((constructor)) static void fill(void) {
     chexnet_engine_cuda.summary = "the processor in a GPU's place, for tests";
     chexnet_engine_cuda.probe = probe;
     chexnet_engine_cuda.create = create;
+    chexnet_engine_cuda.check = NULL; /* stages are no variants of the processor */
     capacity = *chex_engine_cpu.capacity;
     capacity.limits = limits;
     hardware = *chex_engine_cpu.hardware;

@@ -25,8 +25,8 @@ exit "\${status:-0}"
 END
 done
 chmod +x bin/*
-# The watch of the first node looks each second instead of each minute.
-sed 's/while sleep 60;/while sleep 1;/' "$SOURCE/slurm/chexnet.sbatch" >chexnet.sbatch
+# The watch of the first node looks each second instead of each minute, and srun has a second to end.
+sed 's/while sleep 60;/while sleep 1;/; s/(sleep 60 /(sleep 1 /' "$SOURCE/slurm/chexnet.sbatch" >chexnet.sbatch
 submit() {
     : >calls
     rm -rf run
@@ -72,6 +72,25 @@ for status in 5 7 14 137 139; do
 done
 like "$(grep chex-train calls | tail -n 1)" '^chex-train 4 n0 .*--accumulate 0 --logical-ranks 4$' \
     "the second start has the processes and logical ranks of the first"
+
+# An srun that has ended its step and then waits for a task that nothing is known of.
+real=$(command -v srun)
+cat >bin/srun <<END
+#!/bin/bash
+[[ \$* != *chex-train* ]] || ! rm $SCRATCH/hangs 2>/dev/null || {
+    echo "srun: launch/slurm: _step_signal: Terminating StepId=1.1" >&2
+    exec sleep 300
+}
+exec $real "\$@"
+END
+chmod +x bin/srun
+touch hangs
+echo 0 >statuses
+job=$(submit)
+settles "$job"
+rm bin/srun
+like "$(about "$job" JobState) $(trainings) $(tr '\n' ' ' <"$job.log")" "^JobState=COMPLETED 1 .*srun has not ended for a minute" \
+    "an srun that outlives the end of its step is killed, and the job trains again"
 
 yes 7 | head -n 9 >statuses
 job=$(CHEXNET_RESTARTS=2 submit)
