@@ -16,7 +16,10 @@ same=(--engine cpu --precision fp32 --threads 1 --image-size 32 --batch-size 1 -
     --checkpoint-every 1steps --save-before-end off)
 mkdir bin
 ln -s "$BUILD/tests/chex-train-faulty" bin/chex-train
-printf '#!/bin/bash\n' >bin/chex-eval
+cat >bin/chex-eval <<'END'
+#!/bin/bash
+[ "$SLURM_PROCID" != 0 ] || echo 0 >"$CHEX_STATUS_FILE"
+END
 chmod +x bin/chex-eval
 batch() { # RUN NODES TASKS-PER-NODE FAULT
     FAULTY_PASS=$4 PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --nodes="$2" --ntasks-per-node="$3" \
