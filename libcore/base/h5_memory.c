@@ -41,8 +41,12 @@ void chex_h5_memory_refuse(size_t from) { refuse_from = from; }
 #define OWN_MALLOC 0
 #endif
 #endif
-#if !defined(OWN_MALLOC) && defined(__GLIBC__)
+#ifndef OWN_MALLOC
+#ifdef __GLIBC__
 #define OWN_MALLOC 1
+#else
+#define OWN_MALLOC 0
+#endif
 #endif
 
 bool chex_h5_memory_has_reserve(void) { return OWN_MALLOC; }
