@@ -295,7 +295,7 @@ static enum chex_status check_cover(struct tensor_file *f, struct chex_error *er
     return CHEX_OK;
 }
 
-/* What a file seems to be that is no safetensors file, by its first bytes. */
+/* Ends "not a safetensors file": with what the file seems to be, by its first bytes. */
 static const char *guess_kind(const char *data, size_t size) {
     const unsigned char *p = (const unsigned char *)data;
     size_t text = 0;
@@ -303,12 +303,12 @@ static const char *guess_kind(const char *data, size_t size) {
            (p[text] >= ' ' || strchr("\t\r\n", p[text])))
         text++;
     if (size > 2 && p[0] == 8 && p[1] < 32 && (p[2] == 0x12 || p[2] == 0x3a))
-        return "an ONNX model";
+        return ": it is an ONNX model";
     if (size > 3 && (!memcmp(p, "\x89PNG", 4) || !memcmp(p, "\xFF\xD8\xFF", 3)))
-        return "an image";
+        return ": it is an image";
     if (size > 131 && !memcmp(p + 128, "DICM", 4))
-        return "an image";
-    return text == 64 || text == size ? "a text file" : "none of them, or truncated";
+        return ": it is an image";
+    return text == 64 || text == size ? ": it is a text file" : ", or truncated";
 }
 
 static enum chex_status parse_header(struct tensor_file *f, struct chex_error *err) {
@@ -319,7 +319,7 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
     memcpy(&length, f->data, LENGTH_BYTES);
     if (length > f->size - LENGTH_BYTES || length > max_header_bytes)
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: not a safetensors file: it is %s; expected a checkpoint (.h5), "
+                              "%s: not a safetensors file%s; expected a checkpoint (.h5), "
                               "safetensors, or a file of torch.save",
                               f->path, guess_kind(f->data, f->size));
     f->body = f->data + LENGTH_BYTES + length;
