@@ -75,11 +75,15 @@ static char *own(struct chex_image_list *l, char *text) {
 
 /* ---- archives ---- */
 
-static enum chex_status add_fault(struct chex_image_list *l, const struct chex_folder_file *archive,
+/* Adds the fault of a damaged archive. */
+static enum chex_status add_fault(struct making *m, const struct chex_folder_file *archive,
                                   const char *text, struct chex_error *err) {
+    struct chex_image_list *l = m->list;
     const char *fault = own(l, strdup(text));
     if (!fault)
         return no_memory(err);
+    if (m->group->rank == 0) /* no row of the results can say how much is missing */
+        chex_warn("%s: the rest of the archive is left out", text);
     const struct chex_listed_image image = {
         .id = archive->path + archive->below, .file = *archive, .archive = -1, .fault = fault};
     return add(l, &image, err);
@@ -135,7 +139,7 @@ static enum chex_status add_archive(struct making *m, const struct chex_folder_f
         st = add_tar(m, archive, file, err);
     }
     chex_archive_close(archive);
-    return st == CHEX_E_DATA ? add_fault(m->list, file, err->text, err) : st;
+    return st == CHEX_E_DATA ? add_fault(m, file, err->text, err) : st;
 }
 
 /* ---- the names of the user ---- */
@@ -308,8 +312,9 @@ static enum chex_status share_members(struct making *m, struct chex_error *err) 
 }
 
 /* Reads the members of one archive from the packed form at *at, and adds them. */
-static enum chex_status unpack_archive(struct chex_image_list *l, const struct noted *n,
-                                       const char **at, struct chex_error *err) {
+static enum chex_status unpack_archive(struct making *m, const struct noted *n, const char **at,
+                                       struct chex_error *err) {
+    struct chex_image_list *l = m->list;
     struct chex_listed_archive *a = &l->archives[l->archive_count];
     if (!(a->path = strdup(n->file.path)))
         return no_memory(err);
@@ -322,7 +327,7 @@ static enum chex_status unpack_archive(struct chex_image_list *l, const struct n
         *at = reason + strlen(reason) + 1;
         if (size == UINT64_MAX) {
             a->count = l->count - a->first;
-            return *name ? add_fault(l, &n->file, name, err) : CHEX_OK;
+            return *name ? add_fault(m, &n->file, name, err) : CHEX_OK;
         }
         char *path = own(l, chex_fs_join(n->file.path, name));
         if (!path)
@@ -364,7 +369,7 @@ static enum chex_status insert_members(struct making *m, struct chex_error *err)
         find_packed(m, at);
     for (size_t i = 0, n = 0; st == CHEX_OK && i <= count; i++) {
         for (; st == CHEX_OK && n < m->noted_count && m->noted[n].at == i; n++)
-            st = unpack_archive(l, &m->noted[n], &at[n], err);
+            st = unpack_archive(m, &m->noted[n], &at[n], err);
         if (st == CHEX_OK && i < count)
             st = add(l, &before[i], err);
     }

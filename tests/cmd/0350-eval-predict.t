@@ -66,6 +66,21 @@ if chex-shard --version | grep -q libarchive; then
     expect_status 0 chex-eval predict --images images.tar images.tar.gz "${net[@]}" --output both
     is "$(sed 1d both/predictions.csv | cut -d, -f1 | cut -d/ -f1 | sort | uniq -c | tr -s ' \n' ' ')" \
         " $count images.tar $count images.tar.gz " "equal ids become whole paths"
+    head -c "$(($(stat -c %s images.tar) / 2))" images.tar >half.tar
+    head -c "$(($(stat -c %s images.tar.gz) / 2))" images.tar.gz >half.tar.gz
+    for archive in half.tar half.tar.gz; do
+        expect_status 0 chex-eval predict --images $archive "${net[@]}" --output of-$archive -q
+        like "$(err)" "$archive: .* after the last whole member .*: the rest of the archive is left out" \
+            "$archive: a warning says that the results are not complete"
+    done
+    ranks=(mpirun --oversubscribe --bind-to none)
+    [ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+    if have mpirun && "${ranks[@]}" -n 2 true 2>/dev/null; then
+        expect_status 0 "${ranks[@]}" -n 2 chex-eval predict --images half.tar "${net[@]}" --output of-two -q
+        is "$(err | grep -c 'the rest of the archive')" 1 "one of two processes warns"
+    else
+        skip "no mpirun here" 2
+    fi
     # What is no file is listed, in a folder, in a plain and in a compressed archive.
     mkdir -p links/sub
     cp "$first" links/one.png && ln links/one.png links/two.png
@@ -92,7 +107,7 @@ pipe.png,pipe.png: not a regular file
 dangling.png,links/dangling.png: a link to a file that does not exist
 sub/loop,links/sub/loop: a folder that contains itself, or is too deep" "links of a folder that lead to no file are listed"
 else
-    skip "this chexnet was built without libarchive" 16
+    skip "this chexnet was built without libarchive" 22
 fi
 
 # Flags and files that cannot be used.
