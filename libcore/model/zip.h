@@ -32,8 +32,8 @@ struct chex_zip {
 };
 
 /* Reads the central directory. `data` and `subject` (for errors) must live as long as the archive.
- * CHEX_E_DATA: not a whole zip archive, or of several parts, or two members of one name, of which
- * other programs may read the other one. The caller calls _close. */
+ * CHEX_E_DATA: not a whole zip archive, or of several parts, or two members have one name (other
+ * programs may read the other member). The caller calls _close. */
 enum chex_status chex_zip_open(const char *data, size_t bytes, const char *subject,
                                struct chex_zip *zip_out, struct chex_error *err);
 void chex_zip_close(struct chex_zip *zip);

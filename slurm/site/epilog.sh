@@ -12,8 +12,8 @@ case $SLURM_JOB_ID$SLURM_JOB_UID in
 '' | *[!0-9]*) exit 0 ;;
 esac
 
-# as_user COMMAND...: runs a command, for $collect_limit seconds, as the job's user, with nothing of this environment, in a
-# process name space whose first process is root's. With it ends whatever the user's rights started.
+# as_user COMMAND...: runs a command as the job's user, for at most $collect_limit seconds, without this
+# environment. The first process of its name space belongs to root; when it ends, all others in it end.
 as_user() {
     name=$(id -un "$SLURM_JOB_UID" 2>/dev/null) || return 1
     # shellcheck disable=SC2016
