@@ -53,7 +53,8 @@ report=$(mktemp "$reports/.report.XXXXXX") || exit 0
     echo "job $SLURM_JOB_ID of user $SLURM_JOB_UID on $node, $(date '+%Y-%m-%d %H:%M:%S')"
     echo "exit code $code${job:+, reason $(word Reason), restarts $(word Restarts)}"
     if [ -n "$job" ]; then
-        cd / && as_user /bin/sh "$here/collect.sh" "$(field WorkDir)" "$(field StdOut)" "$(field StdErr)"
+        cd / && as_user /bin/sh "$here/collect.sh" "$(field WorkDir)" "$(field StdOut)" "$(field StdErr)" |
+            cat -v | head -c 131072 # the other half is for the node
     fi
     echo "== node"
     printf '%s\n' "$table" | grep -E '^(gpu-|fit|not fit)|fail|fault'

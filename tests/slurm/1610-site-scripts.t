@@ -309,6 +309,10 @@ script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JO
 kill -9 -- -$stopper
 like "$(ls home/stopped) $(tr '\n' ' ' <"reports/$killed-n0.txt")" "^home/stopped job $killed .*== node" \
     "a user who stops the processes of a report does not hold the epilog"
+for _ in $(seq 300); do
+    pgrep -u nobody -f collect.sh >/dev/null || break
+    sleep 0.1
+done
 is "$(grep -c "^show job $killed" asked) $(pgrep -u nobody -f collect.sh)" "1 " \
     "the first node of a job that failed asks once, and no process stays"
 script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JOB_EXIT_CODE2=0:9 'SLURM_NODELIST=n[1-2],n0'
