@@ -10,7 +10,7 @@
 #include "engine/choose.h"
 #include "label/classes.h"
 #include "launch/world.h"
-#include "train/plan.h"
+#include "plan/plan.h"
 #include "train/prove.h"
 #include "train/requeue.h"
 #include "train_bench.h"

@@ -15,9 +15,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/choose.h"
-#include "eval/cam_picture.h"
 #include "eval_cam.h"
 #include "image/convert.h"
+#include "infer/cam_picture.h"
 #include "input/augment.h"
 #include "launch/world.h"
 

@@ -5,9 +5,9 @@
 #ifndef CHEX_CMD_EVAL_CAM_H
 #define CHEX_CMD_EVAL_CAM_H
 
-#include "eval/cam.h"
 #include "eval_commands.h"
 #include "image/image.h"
+#include "infer/cam.h"
 #include "launch/world.h"
 
 struct eval_cam {

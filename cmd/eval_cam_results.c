@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "base/text.h"
-#include "eval/cam_picture.h"
 #include "eval_cam.h"
+#include "infer/cam_picture.h"
 
 static bool is_drawn(const struct eval_cam *m, int c) {
     for (int i = 0; i < m->count; i++)

@@ -6,9 +6,9 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "eval/card.h"
-#include "eval/textfile.h"
+#include "base/textfile.h"
 #include "eval_commands.h"
+#include "report/card.h"
 
 static const struct chex_opt card_opts[] = {
     CHEX_OPT_COMMON,

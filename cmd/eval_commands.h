@@ -10,22 +10,22 @@
 #include <stddef.h>
 
 #include "engine/engine.h"
-#include "eval/cases.h"
-#include "eval/deployment.h"
-#include "eval/figures.h"
-#include "eval/predictions.h"
-#include "eval/published.h"
-#include "eval/report.h"
-#include "eval/scores.h"
-#include "eval/shortcuts.h"
-#include "eval/subgroups.h"
-#include "eval/unit_scores.h"
+#include "infer/cases.h"
+#include "infer/deployment.h"
 #include "launch/coll.h"
 #include "model/net.h"
 #include "model/safetensors.h"
 #include "option_rows.h"
+#include "report/report.h"
 #include "shard/shard.h"
 #include "shard/sources.h"
+#include "stats/figures.h"
+#include "stats/predictions.h"
+#include "stats/published.h"
+#include "stats/scores.h"
+#include "stats/shortcuts.h"
+#include "stats/subgroups.h"
+#include "stats/unit_scores.h"
 
 struct eval_settings {
     struct chex_opt_common common;
@@ -316,7 +316,7 @@ enum chex_status eval_file_lock(const char *path, int *lock_out, struct chex_err
 void eval_file_unlock(const char *path, int lock);
 
 /* CHEX_E_USAGE if --output already holds one of these files and --force was not given; the text
- * lists them. files: NULL-terminated, the key file of eval/staging.h first. also: one more, or
+ * lists them. files: NULL-terminated, the key file of report/staging.h first. also: one more, or
  * NULL.
  */
 enum chex_status eval_output_refuse(const struct eval_settings *s, const char *also,

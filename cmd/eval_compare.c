@@ -12,9 +12,9 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "eval/paired_report.h"
-#include "eval/staging.h"
 #include "eval_commands.h"
+#include "report/paired_report.h"
+#include "report/staging.h"
 
 static const struct chex_opt compare_opts[] = {
     CHEX_OPT_COMMON,

@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "eval/features.h"
-#include "eval/figures_text.h"
-#include "eval/predict_split.h"
 #include "eval_commands.h"
+#include "infer/features.h"
+#include "infer/predict_split.h"
+#include "report/figures_text.h"
 #include "shard/shard.h"
 
 static const struct chex_opt deploy_opts[] = {

@@ -3,7 +3,7 @@
  * Results of several sets: the files of each set in a folder of its name, and external.json and
  * external.csv above them. All of them appear together or not at all.
  */
-#include "eval/external.h"
+#include "stats/external.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/result.h"
-#include "eval/staging.h"
-#include "eval/textfile.h"
+#include "base/textfile.h"
 #include "eval_commands.h"
+#include "report/staging.h"
 
 #define CSV_FILE "external.csv"
 

@@ -5,8 +5,8 @@
 #ifndef CHEX_CMD_EVAL_PREDICT_H
 #define CHEX_CMD_EVAL_PREDICT_H
 
-#include "eval/predict_images.h"
 #include "eval_commands.h"
+#include "infer/predict_images.h"
 
 /* CHEX_E_USAGE if --output holds results and --force was not given; the text lists them. */
 enum chex_status eval_predict_refuse(const struct eval_settings *s, struct chex_error *err);

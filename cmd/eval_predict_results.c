@@ -15,9 +15,9 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "eval/staging.h"
-#include "eval/textfile.h"
+#include "base/textfile.h"
 #include "eval_predict.h"
+#include "report/staging.h"
 
 #define KEY_FILE "predict.json" /* moved last: if it exists, all results exist */
 

@@ -15,10 +15,10 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/result.h"
-#include "eval/figures_text.h"
-#include "eval/report.h"
-#include "eval/staging.h"
 #include "eval_commands.h"
+#include "report/figures_text.h"
+#include "report/report.h"
+#include "report/staging.h"
 
 const char *const eval_table_names[] = {"auroc", "operating", "calibration", "all", NULL};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-train --plan: prints the object of train/plan.h as text.
+ * chex-train --plan: prints the object of plan/plan.h as text.
  */
 #ifndef CHEX_CMD_TRAIN_PLAN_H
 #define CHEX_CMD_TRAIN_PLAN_H

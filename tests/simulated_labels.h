@@ -10,9 +10,9 @@
 #ifndef CHEX_TESTS_SIMULATED_LABELS_H
 #define CHEX_TESTS_SIMULATED_LABELS_H
 
-#include "eval/calibration.h"
-#include "eval/net_benefit.h"
 #include "simulated.h"
+#include "stats/calibration.h"
+#include "stats/net_benefit.h"
 
 enum labels_images { LABELS_ONE, LABELS_UP_TO_5, LABELS_LONG_TAIL };
 

@@ -14,7 +14,8 @@
  *
  * Lost ranks. There is one rule for time: a rank is lost if it comes to an operation more than
  * `wait_ms` later than this rank. The operation then returns CHEX_E_LOST, and the text names the
- * missing ranks. MPI has no clock: during training the watchdog (train/watchdog.h) ends a stall.
+ * missing ranks. MPI has no clock: during training the watchdog (train/watch/watchdog.h) ends a
+ * stall.
  *
  * If the transport fails (a lost rank, or no memory inside the launcher's library), the group is
  * broken. This rank then returns its own status, and later operations fail at once. The caller must

@@ -30,7 +30,7 @@ struct chex_safetensors_about {
     int classes;
     int image_size;   /* of the training, in pixels */
     int stored_size;  /* side of the stored images of the training, in pixels */
-    char *deployment; /* JSON text: see eval/deployment.h */
+    char *deployment; /* JSON text: see infer/deployment.h */
     /* Options of a loss that shifts probabilities: "--loss focal --label-smoothing 0.1". NULL:
      * plain cross-entropy, or unknown. Only checkpoints state it. */
     char *training_loss;

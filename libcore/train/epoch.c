@@ -17,7 +17,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "train/run_page.h"
+#include "report/run_page.h"
 #include "train/session.h"
 
 static json_t *shares(const struct chex_bottleneck *b) {

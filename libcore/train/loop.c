@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/pass_audit.h"
 #include "train/session.h"
+#include "train/watch/pass_audit.h"
 
 /* A beat in the current step, counted from 1 as in the metrics. */
 static void beat(struct chex_session *s, enum chex_phase phase) {

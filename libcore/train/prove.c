@@ -22,7 +22,7 @@
 #include "engine/update.h"
 #include "train/head_only.h"
 #include "train/prove_files.h"
-#include "train/provenance.h"
+#include "train/store/provenance.h"
 
 static uint64_t get_u64(const json_t *o, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(o, key));

@@ -10,9 +10,9 @@
 
 #include "base/fs.h"
 #include "base/result.h"
-#include "train/checkpoint_log.h"
-#include "train/checkpoint_store.h"
-#include "train/provenance.h"
+#include "train/store/checkpoint_log.h"
+#include "train/store/checkpoint_store.h"
+#include "train/store/provenance.h"
 
 struct record {
     const char *run;

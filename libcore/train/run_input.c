@@ -15,13 +15,13 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
-#include "eval/predict_split.h"
+#include "infer/predict_split.h"
 #include "input/stage.h"
 #include "launch/reduce.h"
 #include "launch/same.h"
 #include "shard/manifest.h"
 #include "shard/selection_overlap.h"
-#include "train/watchdog.h"
+#include "train/watch/watchdog.h"
 
 /* The rows of this rank; known before a shard is opened for training. */
 struct parts {

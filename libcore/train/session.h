@@ -10,19 +10,19 @@
 #include "base/progress.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
+#include "report/run_page.h"
 #include "shard/members.h"
-#include "train/checkpoint_store.h"
-#include "train/checkpoint_writer.h"
-#include "train/request_files.h"
 #include "train/run_input.h"
-#include "train/run_page.h"
-#include "train/runfiles.h"
 #include "train/step_reports.h"
+#include "train/store/checkpoint_store.h"
+#include "train/store/checkpoint_writer.h"
+#include "train/store/request_files.h"
+#include "train/store/runfiles.h"
+#include "train/store/tfevents.h"
 #include "train/sync_bn.h"
-#include "train/tfevents.h"
-#include "train/timeline.h"
 #include "train/trainer.h"
-#include "train/watchdog.h"
+#include "train/watch/timeline.h"
+#include "train/watch/watchdog.h"
 
 /* Memory of this process for the run, in bytes. */
 struct chex_train_needs {
@@ -64,7 +64,7 @@ struct chex_run_output {
     uint64_t snapshot_step;          /* the step whose state is in the snapshot; 0: none */
     struct chex_checkpoint_line
         resumed;          /* the checkpoint that the run goes on from; step 0: none */
-    FILE *checkpoint_log; /* train/checkpoint_log.h */
+    FILE *checkpoint_log; /* train/store/checkpoint_log.h */
     struct chex_checkpoint_writer *writer;
     struct chex_error fault; /* of a checkpoint or a line of metrics.jsonl; CHEX_OK: none. All ranks
                                 end after the next exchange of step reports. */
@@ -221,8 +221,9 @@ enum chex_status chex_train_write_ranks(const struct chex_train_world *world,
                                         const struct chex_train_input *input,
                                         struct chex_runfiles *files, struct chex_error *err);
 
-/* run_state.c: rank 0 takes a snapshot and hands it to the writer (train/checkpoint_writer.h),
- * after it has waited for the one before. from_s: when the steps stopped. */
+/* run_state.c: rank 0 takes a snapshot and hands it to the writer
+ * (train/store/checkpoint_writer.h), after it has waited for the one before. from_s: when the steps
+ * stopped. */
 enum chex_status chex_session_save(struct chex_session *s, bool best, double hold_s, double from_s,
                                    struct chex_error *err);
 /* Rank 0: what became of the last checkpoint. Without `wait`, CHEX_OK as long as it is not known.

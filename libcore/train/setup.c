@@ -24,11 +24,11 @@
 #include "launch/same.h"
 #include "train/head_only.h"
 #include "train/job_use.h"
-#include "train/layer_rates.h"
-#include "train/pass_audit.h"
-#include "train/provenance.h"
 #include "train/requeue.h"
 #include "train/session.h"
+#include "train/store/provenance.h"
+#include "train/watch/layer_rates.h"
+#include "train/watch/pass_audit.h"
 
 enum chex_status chex_session_agree(struct chex_session *s, enum chex_status mine,
                                     struct chex_error *err) {

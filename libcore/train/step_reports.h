@@ -15,7 +15,7 @@
 /* Why a rank wants to stop. If ranks differ, the highest counts. */
 enum chex_stop {
     CHEX_STOP_NO,
-    CHEX_STOP_BY_FILE, /* train/request_files.h: the run ends with status 0 */
+    CHEX_STOP_BY_FILE, /* train/store/request_files.h: the run ends with status 0 */
     CHEX_STOP_PREEMPT, /* a signal, or the end of the job: the run ends with CHEX_E_PREEMPTED */
     CHEX_STOP_FAILED,  /* a checkpoint could not be written: the ranks agree on its error */
 };

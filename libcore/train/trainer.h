@@ -44,7 +44,7 @@ struct chex_train_config {
     struct chex_loss loss;     /* kind and numbers (train/loss_setup.c) */
     const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
-    const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */
+    const char *freeze; /* patterns of frozen parameters (train/watch/layer_rates.h), or NULL */
     double layer_decay; /* the same; 1: none */
     bool head_only;     /* train/head_only.h */
     double ema_decay;   /* of the moving average (engine/update.h); 0: none */
@@ -53,7 +53,7 @@ struct chex_train_config {
     uint64_t seed;
     bool deterministic;
     bool sync_bn;         /* batch statistics of all logical ranks of a step (train/sync_bn.h) */
-    uint64_t audit_steps; /* train/pass_audit.h; 0: off */
+    uint64_t audit_steps; /* train/watch/pass_audit.h; 0: off */
     int accumulate;       /* logical ranks of each process; 0: by logical_ranks */
     int logical_ranks;    /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
     enum chex_order_kind order;
@@ -70,8 +70,8 @@ struct chex_train_config {
     bool job_comment; /* write the speed into the comment of the Slurm job */
     bool requeue;     /* put the job back after a save or lost ranks (train/requeue.h) */
     uint64_t stall_warn_ms, stall_abort_ms;
-    const char *cluster;          /* file of train/cluster.h for the plan, or NULL */
-    const char *timeline;         /* file for train/timeline.h, or NULL */
+    const char *cluster;          /* file of plan/cluster.h for the plan, or NULL */
+    const char *timeline;         /* file for train/watch/timeline.h, or NULL */
     bool plan_only;               /* set up and change no file; set by chex_train_plan */
     bool prove;                   /* with plan_only: repeats steps of the run in output_dir
                                      (train/prove.h) */

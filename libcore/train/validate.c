@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "eval/predict_split.h"
-#include "eval/scores.h"
+#include "infer/predict_split.h"
+#include "stats/scores.h"
 #include "train/session.h"
 
 /* What `advanced` needs. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "../simulated.h"
-#include "eval/difference.h"
+#include "stats/difference.h"
 
 enum { COUNTS = 5, PAIRS = 6, CORRELATIONS = 3, CLASSES = 14, SEED = 21 };
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "../simulated_labels.h"
-#include "eval/operating.h"
-#include "eval/precision_recall.h"
+#include "stats/operating.h"
+#include "stats/precision_recall.h"
 
 enum { FIGURES = 14, SHARES = 5, SEED = 21 };
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "../simulated.h"
-#include "eval/bootstrap.h"
-#include "eval/delong.h"
+#include "stats/bootstrap.h"
+#include "stats/delong.h"
 
 enum { COUNTS = 6, AUROCS = 3, CLASSES = 14, SEED = 20 };
 

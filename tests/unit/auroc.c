@@ -2,12 +2,12 @@
  *
  * AUROC against counting pairs, against scikit-learn's recorded values, and its refusals.
  */
-#include "eval/auroc.h"
+#include "stats/auroc.h"
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "eval/delong.h"
 #include "label/csv.h"
+#include "stats/delong.h"
 #include "tap.h"
 
 enum { MAX = 600 };

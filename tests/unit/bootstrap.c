@@ -2,7 +2,7 @@
  *
  * The 64-wide bootstrap against replicates drawn and counted one by one, to the last bit.
  */
-#include "eval/bootstrap.h"
+#include "stats/bootstrap.h"
 
 #include "base/rng.h"
 #include "tap.h"

@@ -4,10 +4,10 @@
  * 0 and 1, recalibration, and coverage of the intervals in one simulated design (all of them:
  * tests/bench/figures.c).
  */
-#include "eval/calibration.h"
+#include "stats/calibration.h"
 
 #include "../simulated_labels.h"
-#include "eval/logistic.h"
+#include "stats/logistic.h"
 #include "tap.h"
 
 static struct simulated_set set;

@@ -3,14 +3,14 @@
  * Class activation maps: their mean is the logit, their positions lie where the network looks, and
  * the picture shows what they say and nothing else.
  */
-#include "eval/cam.h"
+#include "infer/cam.h"
 
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fs.h"
-#include "eval/cam_picture.h"
 #include "images.h"
+#include "infer/cam_picture.h"
 #include "tap.h"
 
 enum { CLASSES = 14, PATCH = 16 };

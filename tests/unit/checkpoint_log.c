@@ -3,7 +3,7 @@
  * checkpoints.jsonl: lines come back, a resumed run drops later ones, and damaged lines are left
  * out.
  */
-#include "train/checkpoint_log.h"
+#include "train/store/checkpoint_log.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The writer of checkpoints: what is held back is written, replaced or dropped as asked; the result
  * comes once; a state that is not finite never becomes a file.
  */
-#include "train/checkpoint_writer.h"
+#include "train/store/checkpoint_writer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * "Optimization Techniques for Training CheXNet on Dell C4140 with V100 GPUs", and files that are
  * no description.
  */
-#include "train/cluster.h"
+#include "plan/cluster.h"
 
 #include <unistd.h>
 

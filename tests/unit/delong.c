@@ -3,7 +3,7 @@
  * Intervals of AUROCs: the variance by its definition, the ends by their equation, limits, the mean
  * of classes, and the coverage of a few simulated designs (all of them: tests/bench/interval.c).
  */
-#include "eval/delong.h"
+#include "stats/delong.h"
 
 #include "../simulated.h"
 #include "tap.h"

@@ -4,7 +4,7 @@
  * refused, and thresholds are read from JSON files too. tests/cmd/0356-eval-deploy.t has the
  * damaged files.
  */
-#include "eval/deployment.h"
+#include "infer/deployment.h"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
  * Feature statistics: the shrunk covariance and distances against numpy's (Ledoit and Wolf's
  * formula in fp64), any number of threads, the form in a deployment file, and damaged forms.
  */
-#include "eval/features.h"
+#include "infer/features.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * Flags of images: the radiographs of the sample have none, their negatives are inverted, and each
  * other rule on a picture made for it.
  */
-#include "eval/image_flags.h"
+#include "infer/image_flags.h"
 
 #include <dirent.h>
 #include <stdlib.h>

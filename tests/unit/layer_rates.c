@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tap.h"
-#include "train/layer_rates.h"
+#include "train/watch/layer_rates.h"
 
 static struct chex_net *make(const char *model) {
     struct chex_error err = {0};

@@ -2,7 +2,7 @@
  *
  * Decision curves: every point by its definition, the band against sums taken anew, limits.
  */
-#include "eval/net_benefit.h"
+#include "stats/net_benefit.h"
 
 #include "../simulated_labels.h"
 #include "tap.h"

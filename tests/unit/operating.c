@@ -3,10 +3,10 @@
  * Operating points: rules, exact choice of thresholds with ties, decisions, intervals of
  * proportions and their coverage in a few simulated designs (all of them: tests/bench/figures.c).
  */
-#include "eval/operating.h"
+#include "stats/operating.h"
 
 #include "../simulated_labels.h"
-#include "eval/delong.h"
+#include "stats/delong.h"
 #include "tap.h"
 
 enum { ROWS = 60 };

@@ -4,10 +4,10 @@
  * tables, and type-I errors and coverage of a few simulated designs (all of them:
  * tests/bench/difference.c). tests/tools/compare_auroc.py recomputes all figures.
  */
-#include "eval/paired.h"
+#include "stats/paired.h"
 
 #include "../simulated.h"
-#include "eval/difference.h"
+#include "stats/difference.h"
 #include "tap.h"
 
 static struct simulated_pair pair;

@@ -2,7 +2,7 @@
  *
  * The rotation and the votes of audits.
  */
-#include "train/pass_audit_rules.h"
+#include "train/watch/pass_audit_rules.h"
 
 #include <string.h>
 

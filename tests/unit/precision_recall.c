@@ -2,7 +2,7 @@
  *
  * Average precision: by its definition, its variance against the jackknife, limits, the curve.
  */
-#include "eval/precision_recall.h"
+#include "stats/precision_recall.h"
 
 #include "../simulated_labels.h"
 #include "tap.h"

@@ -2,7 +2,7 @@
  *
  * predictions.csv there and back to the bit, and every refusal of its reader.
  */
-#include "eval/predictions.h"
+#include "stats/predictions.h"
 
 #include <math.h>
 #include <unistd.h>

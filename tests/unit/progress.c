@@ -5,8 +5,8 @@
 #include "base/progress.h"
 
 #include "base/text.h"
+#include "report/run_page.h"
 #include "tap.h"
-#include "train/run_page.h"
 
 /* Lines of a run of so many seconds whose progress moves all the time. */
 static int lines_of(double run_s) {

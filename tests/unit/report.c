@@ -3,14 +3,14 @@
  * Scores, published tables and the report files: values, undefined classes, quoting, and that the
  * files are what they claim to be.
  */
-#include "eval/report.h"
+#include "report/report.h"
 
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "eval/cases.h"
-#include "eval/textfile.h"
+#include "base/textfile.h"
+#include "infer/cases.h"
 #include "tap.h"
 
 enum { ROWS = 200 };

@@ -2,7 +2,7 @@
  *
  * Who holds the others up, in words. Real stalls are met in tests/slurm.
  */
-#include "train/stall.h"
+#include "train/watch/stall.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,17 +3,17 @@
  * Groups of rows, gaps between them, AUROCs within strata, units, and the audit of shortcuts on
  * tables whose figures are known. tests/tools/evaluate_groups.py compares whole evaluations.
  */
-#include "eval/subgroups.h"
+#include "stats/subgroups.h"
 
 #include <math.h>
 
 #include "base/fs.h"
 #include "base/rng.h"
-#include "eval/delong.h"
-#include "eval/gap.h"
-#include "eval/shortcuts.h"
-#include "eval/stratified.h"
-#include "eval/unit_scores.h"
+#include "stats/delong.h"
+#include "stats/gap.h"
+#include "stats/shortcuts.h"
+#include "stats/stratified.h"
+#include "stats/unit_scores.h"
 #include "tap.h"
 
 static const char *const names[] = {"A"};

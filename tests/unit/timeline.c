@@ -4,7 +4,7 @@
  * viewers take; what is dropped, and what cannot be written. And the lines between clocks. Several
  * ranks: tests/slurm.
  */
-#include "train/timeline.h"
+#include "train/watch/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>

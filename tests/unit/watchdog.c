@@ -3,7 +3,7 @@
  * The stall watch of one process, and of the ranks that are left if others stop in the middle of an
  * exchange. More of what several ranks say of each other: tests/unit/stall.c and tests/slurm.
  */
-#include "train/watchdog.h"
+#include "train/watch/watchdog.h"
 
 #include <fcntl.h>
 #include <pthread.h>

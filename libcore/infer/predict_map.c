@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Draws heat maps of predicted images (predict_map.h).
+ */
+#include "infer/predict_map.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "infer/cam_picture.h"
+#include "infer/predict_split.h"
+
+static const double opacity = 0.55; /* of the strongest evidence, as in chex-eval cam */
+
+/* The classes to draw, (count). */
+static int choose(const struct chex_predict_config *c, const double *p, int classes, int *drawn) {
+    const struct chex_deployment *d = c->deployment;
+    int count = 0, best = 0;
+    for (int k = 0; k < classes; k++) {
+        best = p[k] > p[best] ? k : best;
+        if (d && chex_calibrate(&d->calibration[k], p[k]) >= d->threshold[k])
+            drawn[count++] = k;
+    }
+    if (!count)
+        drawn[count++] = best;
+    return count;
+}
+
+static char *path_of(const struct chex_predict_config *c, size_t index) {
+    char name[64];
+    snprintf(name, sizeof name, "%s", chex_fs_name(c->list->images[index].id));
+    char *dot = strrchr(name, '.');
+    if (dot)
+        *dot = '\0';
+    for (char *at = name; *at; at++)
+        if (!isalnum((unsigned char)*at) && !strchr("._-", *at))
+            *at = '_';
+    return chex_fs_format("%s/" CHEX_PARTIAL_NAME "/maps/%07zu-%s.png", c->out, index + 1, name);
+}
+
+/* The findings of the tiles, in their order: "Mass 0.8120, Nodule 0.2040". NULL: out of memory. */
+static char *title_of(const struct chex_cam_picture *picture) {
+    char *title = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&title, &size);
+    for (int i = 0; to && i < picture->count; i++)
+        fprintf(to, "%s%s %.4f", i ? ", " : "", picture->class_names[picture->drawn[i]],
+                picture->probabilities[picture->drawn[i]]);
+    return to && fclose(to) == 0 ? title : NULL;
+}
+
+static enum chex_status write_map(const struct chex_cam_picture *picture, const char *path,
+                                  const char *source, struct chex_error *err) {
+    struct chex_cam_sheet sheet = {0};
+    char *title = title_of(picture);
+    const char *texts[] = {"Title",
+                           title,
+                           "Source",
+                           source,
+                           "Description",
+                           "class activation map: local logit above the image's; for research, "
+                           "not for clinical use",
+                           "Software",
+                           "chexnet " CHEXNET_VERSION,
+                           NULL};
+    enum chex_status st =
+        title ? chex_cam_draw(picture, &sheet, err) : chex_error_memory(err, "a heat map");
+    if (st == CHEX_OK)
+        st = chex_cam_write_png(&sheet, path, texts, err);
+    free(sheet.rgb);
+    free(title);
+    return st;
+}
+
+enum chex_status chex_predict_draw(const struct chex_predict_config *c, size_t index,
+                                   const struct chex_image *picture, int image, const float *logits,
+                                   struct chex_error *err) {
+    const int classes = c->engine->config.net->classes;
+    struct chex_cam *cam = NULL;
+    double *p = chex_alloc_zeroed((size_t)classes, sizeof *p);
+    int *drawn = chex_alloc_zeroed((size_t)classes, sizeof *drawn);
+    char *path = path_of(c, index);
+    enum chex_status st = p && drawn && path
+                              ? chex_cam_of_batch(c->engine, image, logits, &cam, err)
+                              : chex_error_memory(err, "a heat map");
+    if (st == CHEX_OK) {
+        for (int k = 0; k < classes; k++)
+            p[k] = chex_eval_as_written(chex_eval_probability((double)logits[k]));
+        const struct chex_cam_picture map = {.cam = cam,
+                                             .image = picture,
+                                             .view = chex_cam_view_of(picture->width,
+                                                                      picture->height, c->stored_px,
+                                                                      c->engine->config.image_size),
+                                             .class_names = (const char *const *)c->class_names,
+                                             .probabilities = p,
+                                             .drawn = drawn,
+                                             .count = choose(c, p, classes, drawn),
+                                             .alpha = opacity};
+        st = write_map(&map, path, chex_fs_name(c->list->images[index].id), err);
+    }
+    chex_cam_destroy(cam);
+    free(p);
+    free(drawn);
+    free(path);
+    return st;
+}

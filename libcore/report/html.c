@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * report.html: one file that any browser opens, without a network and years later. This file has
+ * the page and the list of its sections.
+ */
+#include "report/html.h"
+
+#include "base/textfile.h"
+#include "infer/cases.h"
+
+static bool has_figures(const struct chex_report *r) { return r->figures; }
+static bool has_probabilities(const struct chex_report *r) {
+    return r->figures && r->figures->probabilities;
+}
+static bool has_thresholds(const struct chex_report *r) {
+    return r->figures && r->figures->config.source != CHEX_THRESHOLD_NONE;
+}
+static bool has_subgroups(const struct chex_report *r) {
+    return r->subgroups && r->subgroups->count > 0;
+}
+static bool has_shortcuts(const struct chex_report *r) {
+    for (int a = 0; r->shortcuts && a < CHEX_SHORTCUT_COUNT; a++)
+        if (r->shortcuts->attribute[a].known)
+            return true;
+    return false;
+}
+static bool has_cases(const struct chex_report *r) { return r->cases; }
+static bool has_command(const struct chex_report *r) { return r->command; }
+
+static enum chex_status put_roc(FILE *to, const struct chex_report *r, struct chex_error *err) {
+    return chex_svg_roc(to, r, false, err);
+}
+
+static enum chex_status put_precision_recall(FILE *to, const struct chex_report *r,
+                                             struct chex_error *err) {
+    chex_html_note(to, "Average precision depends on the share of positives, the dashed line.");
+    return chex_svg_precision_recall(to, r, err);
+}
+
+static enum chex_status put_histogram(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err) {
+    (void)err;
+    chex_html_note(to, "The less the two outlines overlap, the better a threshold separates them.");
+    chex_svg_histogram(to, r);
+    return CHEX_OK;
+}
+
+static enum chex_status put_net_benefit(FILE *to, const struct chex_report *r,
+                                        struct chex_error *err) {
+    (void)err;
+    chex_html_note(to, "Acting at a threshold t values a false alarm at t / (1 - t) of a hit. The "
+                       "prediction is useful where its line is above both others.");
+    chex_svg_net_benefit(to, r);
+    return CHEX_OK;
+}
+
+/* In the order of the page. */
+static const struct chex_html_section sections[] = {
+    {"summary", "Summary", NULL, chex_html_summary},
+    {"auroc", "AUROC by finding", NULL, chex_html_auroc},
+    {"roc", "ROC curves", NULL, put_roc},
+    {"precision-recall", "Precision and recall", has_figures, put_precision_recall},
+    {"operating", "Operating points", has_thresholds, chex_html_operating},
+    {"calibration", "Calibration", has_probabilities, chex_html_calibration},
+    {"distributions", "Distribution of probabilities", has_probabilities, put_histogram},
+    {"decision-curves", "Decision curves", has_probabilities, put_net_benefit},
+    {"subgroups", "Subgroups", has_subgroups, chex_html_subgroups},
+    {"shortcuts", "Audit of shortcuts", has_shortcuts, chex_html_shortcuts},
+    {"hardest", "Hardest cases", has_cases, chex_html_cases},
+    {"provenance", "Provenance", NULL, chex_html_provenance},
+    {"command", "Reproduce this report", has_command, chex_html_command},
+};
+enum { SECTIONS = sizeof sections / sizeof sections[0] };
+
+static bool is_there(const struct chex_html_section *s, const struct chex_report *r) {
+    return !s->is_there || s->is_there(r);
+}
+
+static void put_head(FILE *to, const struct chex_report *r) {
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta "
+          "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>AUROC: ",
+          to);
+    chex_put_xml(to, r->title);
+    fprintf(to, "</title>\n%s</head>\n<body>\n<main>\n<h1>Chest X-ray findings, AUROC</h1>\n<p>",
+            chex_html_style);
+    chex_put_xml(to, r->title);
+    fputs("</p>\n<p class=\"warn\">For research. Not for clinical use.</p>\n", to);
+}
+
+static void put_contents(FILE *to, const struct chex_report *r) {
+    fputs("<nav aria-label=\"Contents\"><ol>\n", to);
+    for (int i = 0; i < SECTIONS; i++)
+        if (is_there(&sections[i], r))
+            fprintf(to, "<li><a href=\"#%s\">%s</a></li>\n", sections[i].id, sections[i].title);
+    fputs("</ol></nav>\n", to);
+}
+
+enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err) {
+    put_head(to, r);
+    put_contents(to, r);
+    for (int i = 0; i < SECTIONS; i++) {
+        const struct chex_html_section *s = &sections[i];
+        if (!is_there(s, r))
+            continue;
+        fprintf(to, "<section aria-labelledby=\"%s\">\n<h2 id=\"%s\">%s</h2>\n", s->id, s->id,
+                s->title);
+        CHEX_TRY(s->put(to, r, err));
+        fputs("</section>\n", to);
+    }
+    fputs("</main>\n</body>\n</html>\n", to);
+    return CHEX_OK;
+}

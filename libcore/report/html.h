@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of report.html. html.c has the page and the list of its sections; each section is a file
+ * html_*.c. The page is well-formed XML, so that programs can read it.
+ *
+ * All text from data goes through chex_put_xml or chex_put_xml_name. Write errors: ferror(to).
+ */
+#ifndef CHEX_REPORT_HTML_H
+#define CHEX_REPORT_HTML_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "report/report.h"
+
+/* One section of the page. It has a heading of level 2 and a line in the table of contents. */
+struct chex_html_section {
+    const char *id, *title;
+    bool (*is_there)(const struct chex_report *r); /* NULL: always */
+    enum chex_status (*put)(FILE *to, const struct chex_report *r, struct chex_error *err);
+};
+
+extern const char chex_html_style[]; /* the element <style> */
+
+/* ---- tables ---- */
+
+/* Opens a table with a caption and one heading a column. kind: its class; "stack" makes a block of
+ * each row on a narrow page. */
+void chex_html_begin_table(FILE *to, const char *kind, const char *caption,
+                           const char *const *headings, size_t count);
+void chex_html_end_table(FILE *to);
+
+/* Opens a row with the name of a class; the caller closes it with "</tr>\n". */
+void chex_html_begin_row(FILE *to, const char *name);
+
+/* A cell of text, of a number or of a figure with its interval. label: names the cell on a narrow
+ * page, where the table has no head. why: the reason if the value is undefined, shown after a dash.
+ */
+void chex_html_text(FILE *to, const char *label, const char *text);
+void chex_html_number(FILE *to, const char *label, double v, int digits, const char *why);
+void chex_html_figure(FILE *to, const char *label, const struct chex_figure *f, int digits,
+                      const char *why);
+
+/* A number, or a dash if it is undefined. */
+void chex_html_put_number(FILE *to, double v, int digits);
+
+/* A paragraph of fixed text, in the colour of notes. */
+void chex_html_note(FILE *to, const char *text);
+
+/* ---- sections ---- */
+
+enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_auroc(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_operating(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
+                                       struct chex_error *err);
+enum chex_status chex_html_subgroups(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_shortcuts(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_cases(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_html_provenance(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err);
+enum chex_status chex_html_command(FILE *to, const struct chex_report *r, struct chex_error *err);
+
+#endif

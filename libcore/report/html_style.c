@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The style of report.html: a light and a dark scheme, a layout for narrow pages, one for print.
+ *
+ * Text has a contrast of at least 4.5 to 1 on its ground in both schemes. Readers with
+ * any kind of colour blindness can distinguish blue and orange.
+ */
+#include "report/html.h"
+
+#define LIGHT                                                                                      \
+    "--fg:#1c2733;--mut:#56626e;--line:#d5dce3;--bg:#fff;--soft:#f4f6f8;--acc:#0b62c4;"            \
+    "--pub:#b4540a"
+#define DARK                                                                                       \
+    "--fg:#e6edf3;--mut:#9aa7b4;--line:#2d3742;--bg:#10161d;--soft:#18212b;--acc:#6fb1ff;"         \
+    "--pub:#f0a35e"
+
+const char chex_html_style[] =
+    "<style>\n"
+    ":root{color-scheme:light dark;" LIGHT "}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-apple-system,"
+    "'Segoe UI','DejaVu Sans',sans-serif;overflow-wrap:break-word}\n"
+    "main{max-width:1160px;margin:0 auto;padding:28px 20px 60px}\n"
+    "h1{font-size:1.5rem;margin:0}\n"
+    "h2{font-size:1.2rem;margin:2.6rem 0 .5rem;padding-top:.4rem;border-top:1px solid "
+    "var(--line)}\n"
+    "h3{font-size:1.02rem;margin:1.6rem 0 .4rem}\n"
+    "p{margin:.4rem 0;max-width:75ch}\n"
+    "a{color:var(--acc)}\n"
+    ".mut{color:var(--mut)}\n"
+    ".warn{border-left:4px solid var(--pub);padding-left:10px}\n"
+    "nav ol{columns:15em auto;padding-left:1.9em;margin:.4rem 0}\n"
+    "nav a{display:inline-block;padding:3px 0}\n"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:2px 18px;margin:.6rem 0}\n"
+    "dt{color:var(--mut)}dd{margin:0;overflow-wrap:anywhere}\n"
+    "code{white-space:nowrap}pre{background:var(--soft);border:1px solid "
+    "var(--line);border-radius:8px;padding:10px "
+    "14px;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.9rem}\n"
+    "summary{cursor:pointer;margin:.8rem 0}\n"
+    /* Numbers at the head of the page. */
+    ".cards{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0}\n"
+    ".card{background:var(--soft);border:1px solid var(--line);border-radius:8px;padding:10px "
+    "16px}\n"
+    ".card b{display:block;font-size:1.6rem;line-height:1.25}.card.main b{color:var(--acc)}\n"
+    /* Tables. */
+    ".wide{overflow-x:auto;margin:.8rem 0}\n"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
+    "caption{text-align:left;color:var(--mut);font-size:.9rem;padding-bottom:4px}\n"
+    "th,td{padding:4px 9px;text-align:right;border-bottom:1px solid var(--line);"
+    "white-space:nowrap;vertical-align:baseline}\n"
+    "th{font-weight:600;color:var(--mut);font-size:.85rem}thead th{vertical-align:bottom}\n"
+    "td:first-child,th:first-child{text-align:left}\n"
+    "tbody th{color:var(--fg);font-size:inherit;font-weight:400;white-space:normal}\n"
+    "tfoot th,tfoot td{font-weight:600;color:var(--fg);font-size:inherit;border-bottom:0}\n"
+    "td.l{text-align:left;white-space:normal;min-width:15em}\n"
+    ".ci{color:var(--mut);font-size:.85em}.stack .ci{display:block}\n"
+    ".scores .ci{color:inherit;font-size:inherit}\n"
+    "tr.small th,tr.small td{color:var(--mut)}\n"
+    "td.bar{vertical-align:middle}.bar svg{display:block}.bar "
+    "line{stroke:var(--acc);stroke-width:3}\n"
+    ".bar circle{fill:var(--acc)}.bar .ax{stroke:var(--line);stroke-width:1}\n"
+    ".bar path{fill:none;stroke:var(--pub);stroke-width:2}.bar text{fill:var(--mut)}\n"
+    /* Plots: one or two panels in a row on a phone, up to five on a wide page. */
+    ".cxs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(180px,50%),1fr));"
+    "padding:8px;margin:.8rem 0;border:1px solid var(--line);border-radius:8px}\n"
+    ".cxs svg{width:100%;height:auto;overflow:visible}\n"
+    /* Radiographs. The map lies over the image; a checkbox hides all maps. */
+    ".cases{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(165px,46%),1fr));"
+    "gap:14px}\n"
+    "figure{margin:0}figcaption{font-size:.85rem;overflow-wrap:anywhere}\n"
+    "figcaption b{font-weight:600}\n"
+    ".pic{position:relative;background:#000;border-radius:6px;overflow:hidden}\n"
+    ".pic img{display:block;width:100%;height:100%;position:absolute;inset:0}\n"
+    "#maps{width:1.1em;height:1.1em;vertical-align:-.15em}\n"
+    "#maps:not(:checked)~.cases .map{visibility:hidden}\n"
+    /* Narrow pages: one block a row, with the name first. */
+    "@media screen and (max-width:760px){\n"
+    "main{padding:20px 14px 40px}\n"
+    "dl{display:block}dd{margin:0 0 .5rem}code{white-space:normal}\n"
+    ".scores,.scores thead,.scores tbody,.scores tfoot,.scores caption{display:block}\n"
+    ".scores thead th{display:none}\n"
+    ".scores tr{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 14px;padding:8px 0;"
+    "border-bottom:1px solid var(--line)}\n"
+    ".scores th,.scores td{padding:0;border:0;font-size:.9rem;white-space:normal}\n"
+    ".scores th{flex:1 1 55%;font-size:1rem}\n"
+    ".scores thead th.bar{display:block;flex:1 1 100%}.scores thead svg{margin-left:auto}\n"
+    ".scores .auc{font-size:1.1rem;font-weight:600}\n"
+    ".scores .ci{order:1;flex:1 1 120px;text-align:left;font-size:.9rem}\n"
+    ".scores td.bar{order:2;align-self:center}\n"
+    ".scores .pos,.scores .pat,.scores .se,.scores .pub{order:3;color:var(--mut);"
+    "font-weight:400;font-size:.85rem}\n"
+    ".scores td[data-l]::before{content:attr(data-l) ' '}.scores td:empty{display:none}\n"
+    ".scores .bar svg{width:180px}\n"
+    ".stack,.stack tbody,.stack caption{display:block}.stack thead{display:none}\n"
+    ".stack tr{display:grid;grid-template-columns:1fr 1fr;gap:2px 14px;padding:8px 0;"
+    "border-bottom:1px solid var(--line)}\n"
+    ".stack th,.stack td{padding:0;border:0;text-align:left;white-space:normal}\n"
+    ".stack th{grid-column:1/-1;font-weight:600}\n"
+    ".stack td[data-l]::before{content:attr(data-l);display:block;color:var(--mut);"
+    "font-size:.85rem}\n"
+    ".stack td.bar{grid-column:1/-1}\n"
+    "}\n"
+    /* Classes of the plots (report/svg.h). .cxo has no parent selector, because elements repeated
+     * by <use> have no ancestors. */
+    "@media screen and (prefers-color-scheme:dark){:root{" DARK "}\n"
+    ".cx .t{fill:#e6edf3}.cx .m{fill:#9aa7b4}.cx .f{stroke:#3a4653}.cx .d{stroke:#9aa7b4}"
+    ".cx .c{stroke:#6fb1ff}.cx .c2{stroke:#f0a35e}.cx .p{fill:#6fb1ff}.cxo{stroke:#4a5866}}\n"
+    "@media print{:root{color-scheme:light}main{max-width:none;padding:0}nav{break-after:avoid}\n"
+    "body{font-size:11pt}.wide{overflow:visible}table{font-size:9pt}th,td{padding:2px 5px}\n"
+    "h2,h3,caption{break-after:avoid}.card,.cxs,figure,tr,pre{break-inside:avoid}\n"
+    "table.all{font-size:5.5pt}.all th,.all td{padding:1px 2px;font-size:5.5pt}.all "
+    "td.l{min-width:0}\n"
+    "#maps,label[for=maps]{display:none}details::details-content{content-visibility:visible;"
+    "display:block}\n"
+    "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}\n"
+    "</style>\n";

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head numbers of report.html, and what was evaluated with what.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/textfile.h"
+#include "report/html.h"
+
+static void put_card(FILE *to, const char *kind, const char *value, const char *what) {
+    fprintf(to, "<div class=\"card%s\"><b>%s</b>", kind, value);
+    chex_put_xml(to, what);
+    fputs("</div>\n", to);
+}
+
+static void put_cards(FILE *to, const struct chex_scores *s) {
+    char value[48], what[96] = "mean AUROC";
+    fputs("<div class=\"cards\">\n", to);
+    if (isnan(s->mean))
+        snprintf(value, sizeof value, "undefined");
+    else
+        snprintf(value, sizeof value, "%.4f", s->mean);
+    if (!isnan(s->mean_interval.low))
+        snprintf(what, sizeof what, "mean AUROC, 95 %% interval %.3f to %.3f", s->mean_interval.low,
+                 s->mean_interval.high);
+    put_card(to, " main", value, what);
+    snprintf(value, sizeof value, "%d of %d", s->defined, s->classes);
+    put_card(to, "", value, "findings defined");
+    snprintf(value, sizeof value, "%zu", s->table->rows);
+    put_card(to, "", value, "images, each counted once");
+    if (s->patients) {
+        snprintf(value, sizeof value, "%zu", s->patients);
+        put_card(to, "", value, "patients");
+    }
+    fputs("</div>\n", to);
+}
+
+/* The facts of the provenance that a reader needs first. */
+static void put_facts(FILE *to, const json_t *provenance) {
+    static const struct {
+        const char *key, *name;
+    } facts[] = {
+        {"data", "set"},
+        {"split", "split"},
+        {"model", "network"},
+        {"checkpoint", "file"},
+        {"predictions", "predictions"},
+        {"overlap_with_training", "overlap with training data"},
+        {"training_loss", "training loss"},
+    };
+    fputs("<dl>\n", to);
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        const char *text = json_string_value(json_object_get(provenance, facts[i].key));
+        if (!text)
+            continue;
+        fprintf(to, "<dt>%s</dt><dd>", facts[i].name);
+        chex_put_xml(to, text);
+        fputs("</dd>\n", to);
+    }
+    fputs("</dl>\n", to);
+}
+
+/* A sentence on the origin of the labels, for the label formats of public data sets. */
+static const char *origin_of_labels(const char *format) {
+    static const struct {
+        const char *format, *text;
+    } known[] = {
+        {"nih", "The labels of the NIH's set were mined from radiology reports by a program."},
+        {"chexpert", "CheXpert's training labels were mined from radiology reports by a program."},
+        {"mimic", "MIMIC-CXR's labels were mined from radiology reports by a program."},
+        {"padchest", "Most of PadChest's labels were mined from radiology reports by a program."},
+    };
+    for (size_t i = 0; format && i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(format, known[i].format) == 0)
+            return known[i].text;
+    return "";
+}
+
+enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct chex_error *err) {
+    const char *format = json_string_value(json_object_get(r->provenance, "label_format"));
+    const char *origin = origin_of_labels(format);
+    (void)err;
+    put_cards(to, r->scores);
+    put_facts(to, r->provenance);
+    if (json_object_get(r->provenance, "training_loss"))
+        fputs(
+            "<p class=\"mut\">The training loss shifts the probabilities. AUROCs do not depend on "
+            "it; for thresholds and risks see the calibration, and recalibrate.</p>\n",
+            to);
+    fprintf(to,
+            "<p class=\"mut\">%s%sAUROC says how well the network orders images by these labels, "
+            "not whether the labels are right.</p>\n",
+            origin, *origin ? " " : "");
+    return CHEX_OK;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads and compares the training of two models.
+ */
+#include "report/paired_training.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/result.h"
+#include "model/training_facts.h"
+
+#define RESULTS_NAME "auroc.json"
+
+/* ---- reading ---- */
+
+/* Why the results say nothing about the training of the table. NULL: they do. */
+static const char *fault_of(const json_t *results, const char *digest) {
+    const char *of = json_string_value(json_object_get(results, "predictions_digest"));
+    if (!results)
+        return "the " RESULTS_NAME " next to it is damaged";
+    if (!of || strcmp(of, digest) != 0)
+        return "the " RESULTS_NAME " next to it is of another table or an earlier version";
+    if (!json_is_object(
+            json_object_get(json_object_get(results, "provenance"), "training_options")))
+        return "its network does not record training options";
+    return NULL;
+}
+
+enum chex_status chex_paired_training_read(const char *table, const char *digest,
+                                           struct chex_paired_training *out,
+                                           struct chex_error *err) {
+    enum { LIMIT_BYTES = 64 << 20 };
+    char *path = chex_fs_format("%.*s%s", (int)(chex_fs_name(table) - table), table, RESULTS_NAME);
+    char *text = NULL;
+    size_t size = 0;
+    struct chex_error unread;
+    *out = (struct chex_paired_training){.unknown = "no " RESULTS_NAME " next to it"};
+    if (!path)
+        return chex_error_memory(err, "%s", table);
+    if (chex_fs_exists(path) && chex_fs_read(path, LIMIT_BYTES, &text, &size, &unread) == CHEX_OK) {
+        json_t *results = json_loadb(text, size, 0, NULL);
+        out->unknown = fault_of(results, digest);
+        if (!out->unknown)
+            out->facts = json_incref(json_object_get(results, "provenance"));
+        json_decref(results);
+    } else if (chex_fs_exists(path)) {
+        out->unknown = "the " RESULTS_NAME " next to it cannot be read";
+    }
+    free(text);
+    free(path);
+    return CHEX_OK;
+}
+
+void chex_paired_training_release(struct chex_paired_training *t) {
+    json_decref(t->facts);
+    *t = (struct chex_paired_training){0};
+}
+
+/* ---- differences ---- */
+
+static const json_t *option_of(const json_t *facts, const char *name) {
+    return json_object_get(json_object_get(facts, "training_options"), name);
+}
+
+/* Weights that follow from other options or images are no difference of their own. */
+static bool other_weights(const json_t *a, const json_t *b) {
+    const bool same_source = json_equal(option_of(a, "pos-weight"), option_of(b, "pos-weight")) &&
+                             json_equal(option_of(a, "loss-mean"), option_of(b, "loss-mean"));
+    return same_source && !chex_training_differs(a, b, "training_images") &&
+           chex_training_differs(a, b, "training_weights");
+}
+
+/* Whether one side read the moving average and the other did not, although both training options or
+ * none have one. */
+static bool other_parameters(const json_t *a, const json_t *b) {
+    return json_equal(option_of(a, "ema"), option_of(b, "ema")) &&
+           chex_training_differs(a, b, "weights");
+}
+
+static const char *parameters_of(const json_t *facts) {
+    return json_string_value(json_object_get(facts, "weights"));
+}
+
+static long long step_of(const json_t *facts) {
+    return (long long)json_integer_value(json_object_get(facts, "training_step"));
+}
+
+json_t *chex_paired_training_json(const struct chex_paired_training *first,
+                                  const struct chex_paired_training *second) {
+    const json_t *a = first->facts, *b = second->facts;
+    if (!a || !b)
+        return json_null();
+    return chex_result(CHEX_FIELD("differs", chex_training_differences(a, b)),
+                       CHEX_FIELD("other_images", chex_training_differs(a, b, "training_images")),
+                       CHEX_FIELD("other_weights", other_weights(a, b)),
+                       CHEX_FIELD("step_first", step_of(a)), CHEX_FIELD("step_second", step_of(b)),
+                       CHEX_FIELD("weights_first", parameters_of(a)),
+                       CHEX_FIELD("weights_second", parameters_of(b)));
+}
+
+/* ---- the text ---- */
+
+/* Appends to *text, which becomes NULL if there is no memory. */
+__attribute__((format(printf, 2, 3))) static void append(char **text, const char *fmt, ...) {
+    char *more = NULL, *before = *text;
+    va_list args;
+    va_start(args, fmt);
+    const int n = before ? vasprintf(&more, fmt, args) : -1;
+    va_end(args);
+    *text = n < 0 ? NULL : chex_fs_format("%s%s", before, more);
+    free(before);
+    if (n >= 0)
+        free(more);
+}
+
+/* The value of an option for people. */
+static const char *value_of(const json_t *item, const char *side) {
+    const char *text = json_string_value(json_object_get(item, side));
+    return !text ? "not recorded" : *text ? text : "not given";
+}
+
+static void append_unknown(char **text, const char *which, const struct chex_paired_training *t) {
+    if (t->unknown)
+        append(text, "; %s file: %s", which, t->unknown);
+}
+
+char *chex_paired_training_text(const struct chex_paired_training *first,
+                                const struct chex_paired_training *second) {
+    const json_t *a = first->facts, *b = second->facts, *item;
+    char *text = strdup("differs in: ");
+    if (!a || !b) {
+        append(&text, "unknown");
+        append_unknown(&text, "first", first);
+        append_unknown(&text, "second", second);
+        return text;
+    }
+    json_t *differs = chex_training_differences(a, b);
+    size_t i;
+    if (!differs) {
+        free(text);
+        return NULL;
+    }
+    json_array_foreach(differs, i, item) append(&text, "%s--%s %s (second: %s)", i ? ", " : "",
+                                                json_string_value(json_object_get(item, "option")),
+                                                value_of(item, "first"), value_of(item, "second"));
+    if (json_array_size(differs) == 0)
+        append(&text, "no training option");
+    if (chex_training_differs(a, b, "training_images"))
+        append(&text, "; other training images");
+    if (other_weights(a, b))
+        append(&text, "; other weights of the labels");
+    if (other_parameters(a, b))
+        append(&text, "; --weights %s (second: %s)", parameters_of(a), parameters_of(b));
+    if (step_of(a) != step_of(b))
+        append(&text, "; %lld steps (second: %lld)", step_of(a), step_of(b));
+    json_decref(differs);
+    return text;
+}

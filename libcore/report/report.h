@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Results of an evaluation, for people and for programs: the table on stdout, auroc.json,
+ * auroc.csv, roc.svg and report.html. report.html is one file without scripts or external
+ * resources, with a light and a dark scheme.
+ */
+#ifndef CHEX_REPORT_REPORT_H
+#define CHEX_REPORT_REPORT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "stats/figures.h"
+#include "stats/published.h"
+#include "stats/scores.h"
+#include "stats/shortcuts.h"
+#include "stats/subgroups.h"
+
+struct chex_cases; /* infer/cases.h */
+
+struct chex_report {
+    const struct chex_scores *scores;
+    const struct chex_published *published; /* NULL: no comparison */
+    const char *title;                      /* "split test of shards/" */
+    const json_t *provenance; /* NULL, or an object of texts, numbers and options, in display order
+                               */
+    const struct chex_figures *figures;     /* NULL: only AUROCs */
+    const struct chex_cases *cases;         /* NULL: no images in report.html */
+    const struct chex_subgroups *subgroups; /* NULL: none */
+    const struct chex_shortcuts *shortcuts; /* NULL: none */
+    const char *unit, *unit_score; /* "image", "study", "patient"; "max", "mean", NULL for images.
+                                      NULL: images */
+    const char *command;           /* NULL, or the command line, quoted for a shell */
+    const char *table_digest;      /* NULL, or XXH3-128 of predictions.csv, for auroc.json */
+};
+
+/* The files that chex_report_write creates, NULL-terminated. */
+extern const char *const chex_report_files[];
+
+/* Prints the result table.
+ * - Columns: class, positives, patients with a positive (if the table has patients), AUROC,
+ * interval, published value.
+ * - Then the mean, and notes that explain the columns. */
+void chex_report_print(const struct chex_report *r, FILE *to);
+
+/* The object of auroc.json, for the caller to release. Undefined numbers are null. NULL: out of
+ * memory. */
+json_t *chex_report_json(const struct chex_report *r);
+
+/* Writes all files to an existing folder, each atomically. In auroc.csv an undefined number is
+ * "nan"; the cell of a class without a published value is empty. */
+enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
+                                   struct chex_error *err);
+
+/* ---- svg_*.c: plots ---- */
+
+/* Writes the ROC curves as small multiples: one panel per class and a legend.
+ * - file true: a complete SVG file with XML declaration.
+ * - file false: an element of report.html; the width of the page sets the panels per row. */
+enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
+                              struct chex_error *err);
+
+/* Elements of report.html like those of chex_svg_roc. All need r->figures; all but
+ * chex_svg_precision_recall need r->figures->probabilities.
+ * - reliability: observed frequency against mean probability
+ * - histogram: probabilities of the positives and of the negatives
+ * - net benefit: decision curves */
+enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r,
+                                           struct chex_error *err);
+void chex_svg_reliability(FILE *to, const struct chex_report *r);
+void chex_svg_histogram(FILE *to, const struct chex_report *r);
+void chex_svg_net_benefit(FILE *to, const struct chex_report *r);
+
+/* The same for subgroups: the AUROC of each group of an attribute. */
+void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
+                     const struct chex_subgroup_attribute *a);
+
+/* ---- report.c: parts that the table and report.html share ---- */
+
+/* Whether the published AUROCs were computed from the same images and labels as ours. */
+enum chex_report_rows { CHEX_ROWS_UNKNOWN, CHEX_ROWS_SAME, CHEX_ROWS_OTHER };
+enum chex_report_rows chex_report_rows(const struct chex_report *r);
+
+/* Writes the source of the published AUROCs: "FILE: the same images and labels". */
+void chex_report_put_source(const struct chex_report *r, FILE *to,
+                            void (*put)(FILE *to, const char *text));
+
+/* Describes how the intervals were computed, as the end of a sentence. */
+void chex_report_method(const struct chex_scores *s, char *buf, size_t size);
+
+/* The sentence on the intervals for the methods section of a paper. */
+enum { CHEX_REPORT_METHODS_BYTES = 768 };
+void chex_report_methods(const struct chex_scores *s, char buf[CHEX_REPORT_METHODS_BYTES]);
+
+/* ---- html.c ---- */
+
+/* Writes report.html. */
+enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err);
+
+/* The classes for which both the scores and the headline source have an AUROC, and the two means
+ * over these classes. NaN: no such class. */
+struct chex_report_shared {
+    int classes;
+    double ours, published;
+};
+struct chex_report_shared chex_report_shared_mean(const struct chex_report *r);
+/* True if the shared mean covers fewer classes than the mean of the scores. The two means are then
+ * not comparable, and the report shows both. */
+bool chex_report_shares_fewer(const struct chex_report *r);
+
+#endif

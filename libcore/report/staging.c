@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Publishes a set of result files in two steps. report/staging.h describes the protocol.
+ */
+#include "report/staging.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+
+#define TEMPORARY ".eval.tmp."
+#define READY ".eval.ready"
+#define REPLACE ".replace." /* + NAME: a marker of chex_staging_replace */
+
+bool chex_staging_pending(const char *dir) {
+    char *ready = chex_fs_join(dir, READY);
+    const bool pending = ready && chex_fs_is_dir(ready);
+    free(ready);
+    return pending;
+}
+
+/* A missing file is no error: a run that was killed had already moved it. */
+static enum chex_status move_one(const char *from_dir, const char *to_dir, const char *name,
+                                 struct chex_error *err) {
+    char *from = chex_fs_join(from_dir, name), *to = chex_fs_join(to_dir, name);
+    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", to_dir);
+    if (st == CHEX_OK && rename(from, to) != 0 && errno != ENOENT)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to);
+    free(from);
+    free(to);
+    return st;
+}
+
+/* Removes the old key file, unless the new one has already been moved (a resumed publish). Files of
+ * DIR that the new set does not contain stay: chex-eval score keeps an existing predictions.csv. */
+static enum chex_status remove_old_key(const char *ready, const char *dir, const char *key,
+                                       struct chex_error *err) {
+    char *fresh = chex_fs_join(ready, key), *old = chex_fs_join(dir, key);
+    enum chex_status st = fresh && old ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
+    if (st == CHEX_OK && chex_fs_exists(fresh) && unlink(old) != 0 && errno != ENOENT)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot replace %s", old);
+    free(fresh);
+    free(old);
+    return st;
+}
+
+#define FOLDER_KEY "auroc.json" /* of a folder within a set of results */
+
+static enum chex_status move_all(const char *ready, const char *dir, const char *key,
+                                 struct chex_error *err);
+
+/* Moves a file, or the files of a folder into the folder of the same name. */
+static enum chex_status move_entry(const char *ready, const char *dir, const char *name,
+                                   struct chex_error *err) {
+    char *from = chex_fs_join(ready, name), *to = chex_fs_join(dir, name);
+    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
+    if (st == CHEX_OK && !chex_fs_is_dir(from)) {
+        st = move_one(ready, dir, name, err);
+    } else if (st == CHEX_OK) {
+        st = chex_fs_mkdirs(to, err);
+        if (st == CHEX_OK)
+            st = move_all(from, to, FOLDER_KEY, err);
+        if (st == CHEX_OK)
+            chex_fs_sync_folder(to);
+    }
+    free(from);
+    free(to);
+    return st;
+}
+
+/* Moves every file of `ready` to `dir`, in order of names, the key file last. */
+static enum chex_status move_all(const char *ready, const char *dir, const char *key,
+                                 struct chex_error *err) {
+    struct dirent **list = NULL;
+    const int n = scandir(ready, &list, NULL, alphasort);
+    if (n < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", ready);
+    enum chex_status st = remove_old_key(ready, dir, key, err);
+    for (int i = 0; i < n; i++) {
+        const char *name = list[i]->d_name;
+        if (st == CHEX_OK && name[0] != '.' && strcmp(name, key) != 0)
+            st = move_entry(ready, dir, name, err);
+        free(list[i]);
+    }
+    free(list);
+    if (st == CHEX_OK)
+        st = move_one(ready, dir, key, err);
+    return st;
+}
+
+/* Removes DIR/NAME, then its marker. */
+static enum chex_status replace_one(const char *ready, const char *dir, const char *marker,
+                                    struct chex_error *err) {
+    char *mark = chex_fs_join(ready, marker);
+    char *old = chex_fs_join(dir, marker + sizeof REPLACE - 1);
+    enum chex_status st = mark && old ? chex_fs_remove_tree(old, err)
+                                      : chex_error_memory(err, "%s: the results", dir);
+    if (st == CHEX_OK && rmdir(mark) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", mark);
+    free(mark);
+    free(old);
+    return st;
+}
+
+static int is_marker(const struct dirent *e) {
+    return strncmp(e->d_name, REPLACE, sizeof REPLACE - 1) == 0;
+}
+
+/* The old key file goes first: without it no reader takes the other files for a complete set. */
+static enum chex_status remove_replaced(const char *ready, const char *dir, const char *key,
+                                        struct chex_error *err) {
+    struct dirent **list = NULL;
+    const int n = scandir(ready, &list, is_marker, alphasort);
+    if (n < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", ready);
+    enum chex_status st = n ? remove_old_key(ready, dir, key, err) : CHEX_OK;
+    for (int i = 0; i < n; i++) {
+        if (st == CHEX_OK)
+            st = replace_one(ready, dir, list[i]->d_name, err);
+        free(list[i]);
+    }
+    free(list);
+    return st;
+}
+
+static enum chex_status publish(const char *dir, const char *key, struct chex_error *err) {
+    char *ready = chex_fs_join(dir, READY);
+    if (!ready)
+        return chex_error_memory(err, "%s: the results", dir);
+    enum chex_status st = remove_replaced(ready, dir, key, err);
+    if (st == CHEX_OK)
+        st = move_all(ready, dir, key, err);
+    if (st == CHEX_OK) {
+        chex_fs_sync_folder(dir);
+        st = chex_fs_remove_tree(ready, err);
+    }
+    free(ready);
+    return st;
+}
+
+static enum chex_status remove_incomplete(const char *dir, struct chex_error *err) {
+    enum chex_status st = CHEX_OK;
+    DIR *d = opendir(dir);
+    if (!d)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", dir);
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
+        if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) != 0)
+            continue;
+        char *path = chex_fs_join(dir, e->d_name);
+        st = path ? chex_fs_remove_tree(path, err) : chex_error_memory(err, "%s: the results", dir);
+        free(path);
+    }
+    closedir(d);
+    return st;
+}
+
+enum chex_status chex_staging_recover(const char *dir, const char *key, struct chex_error *err) {
+    CHEX_TRY(remove_incomplete(dir, err));
+    return chex_staging_pending(dir) ? publish(dir, key, err) : CHEX_OK;
+}
+
+enum chex_status chex_staging_begin(const char *dir, const char *key, struct chex_staging *s,
+                                    struct chex_error *err) {
+    *s = (struct chex_staging){.dir = dir, .key = key};
+    char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
+    if (!path)
+        return chex_error_memory(err, "%s: the results", dir);
+    if (!mkdtemp(path)) {
+        enum chex_status st =
+            chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
+        free(path);
+        return st;
+    }
+    s->path = path;
+    return CHEX_OK;
+}
+
+enum chex_status chex_staging_replace(const struct chex_staging *s, const char *name,
+                                      struct chex_error *err) {
+    char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
+    enum chex_status st =
+        mark ? chex_fs_mkdirs(mark, err) : chex_error_memory(err, "%s: the results", s->dir);
+    free(mark);
+    return st;
+}
+
+/* Step 2 of report/staging.h. */
+static enum chex_status make_ready(const struct chex_staging *s, struct chex_error *err) {
+    char *ready = chex_fs_join(s->dir, READY);
+    enum chex_status st = ready ? CHEX_OK : chex_error_memory(err, "%s: the results", s->dir);
+    if (st == CHEX_OK && rename(s->path, ready) != 0)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
+    if (st == CHEX_OK)
+        chex_fs_sync_folder(s->dir);
+    free(ready);
+    return st;
+}
+
+/* DIR/.eval.tmp.XXXXXX/NAME in an error text becomes DIR/NAME. */
+static void name_as_published(const struct chex_staging *s, struct chex_error *err) {
+    char *at = strstr(err->text, s->path);
+    if (!at)
+        return;
+    const size_t dir = strlen(s->dir), path = strlen(s->path);
+    const bool slash = dir && s->dir[dir - 1] == '/' && at[path] == '/';
+    memmove(at + dir, at + path + slash, strlen(at + path + slash) + 1);
+}
+
+enum chex_status chex_staging_end(struct chex_staging *s, enum chex_status st,
+                                  struct chex_error *err) {
+    struct chex_error ignored;
+    if (!s->path)
+        return st;
+    if (st == CHEX_OK)
+        st = make_ready(s, err);
+    if (st == CHEX_OK) {
+        st = publish(s->dir, s->key, err);
+    } else {
+        name_as_published(s, err);
+        chex_fs_remove_tree(s->path, &ignored);
+    }
+    free(s->path);
+    s->path = NULL;
+    return st;
+}

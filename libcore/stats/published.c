@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads tables of published AUROCs. stats/published.h describes the format.
+ */
+#include "stats/published.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/fs.h"
+#include "base/text.h"
+#include "label/csv.h"
+#include "label/table_file.h"
+
+/* share/published-auroc.csv. libcore/CMakeLists.txt compiles it in, so that results do not depend
+ * on the installation. */
+extern const unsigned char chex_published_csv[];
+extern const unsigned long chex_published_csv_bytes;
+
+enum { FILE_LIMIT_BYTES = 16 << 20 };
+
+/* Names and notes are printed in our reports, so they must be printable. */
+static enum chex_status check_texts(const struct chex_csv *csv, struct chex_error *err) {
+    for (size_t i = 0; i < csv->count; i++) {
+        if (!chex_text_is_utf8(csv->fields[i]))
+            return chex_text_encoding_fault(csv->path, csv->line, "text", csv->fields[i], "", err);
+        if (!chex_text_is_printable(csv->fields[i]))
+            return chex_error_set(err, CHEX_E_DATA, "%s line %zu: '%s' has control characters",
+                                  csv->path, csv->line, csv->fields[i]);
+    }
+    return CHEX_OK;
+}
+
+/* Whether a column is a source. In an auroc.csv of ours, only `auroc` is one. */
+static bool is_source(const struct chex_csv *csv, size_t i) {
+    bool ours = false;
+    for (size_t k = 0; k < csv->count; k++)
+        ours = ours || strcmp(csv->fields[k], "auroc") == 0;
+    return !ours || strcmp(csv->fields[i], "auroc") == 0;
+}
+
+static enum chex_status read_header(struct chex_csv *csv, struct chex_published *p,
+                                    size_t *column_of, struct chex_error *err) {
+    for (size_t i = 1; i < csv->count; i++) {
+        if (!is_source(csv, i))
+            continue;
+        struct chex_published_source *s = &p->source[p->sources];
+        column_of[p->sources++] = i;
+        s->name = strdup(csv->fields[i]);
+        s->source = strdup("");
+        s->split = strdup("");
+        if (!s->name || !s->source || !s->split)
+            return chex_error_memory(err, "%s", csv->path);
+    }
+    return CHEX_OK;
+}
+
+/* The index of the column rows_digest of an auroc.csv; 0: none. */
+static size_t digest_column(const struct chex_csv *csv) {
+    for (size_t i = 1; i < csv->count; i++)
+        if (strcmp(csv->fields[i], "rows_digest") == 0)
+            return i;
+    return 0;
+}
+
+/* Reads the digest of the class that was added last. */
+static enum chex_status read_digest(const struct chex_csv *csv, size_t column,
+                                    struct chex_published *p, struct chex_error *err) {
+    const char *text = csv->fields[column];
+    char *end;
+    if (!column || !*text)
+        return CHEX_OK;
+    const uint64_t digest = strtoull(text, &end, 16);
+    if (strspn(text, "0123456789abcdef") != 16 || *end || !digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s line %zu, column rows_digest: '%s', expected 16 hex digits",
+                              csv->path, csv->line, text);
+    p->rows_digest[p->classes - 1] = digest;
+    return CHEX_OK;
+}
+
+static enum chex_status set_note(char **at, const char *text, const char *path,
+                                 struct chex_error *err) {
+    char *copy = strdup(text);
+    if (!copy)
+        return chex_error_memory(err, "%s", path);
+    free(*at);
+    *at = copy;
+    return CHEX_OK;
+}
+
+static enum chex_status add_class(struct chex_published *p, const char *name, const char *path,
+                                  struct chex_error *err) {
+    const size_t n = (size_t)p->classes + 1;
+    char **names = realloc(p->class_names, n * sizeof *names);
+    if (!names)
+        return chex_error_memory(err, "%s", path);
+    p->class_names = names;
+    uint64_t *digests = realloc(p->rows_digest, n * sizeof *digests);
+    if (!digests)
+        return chex_error_memory(err, "%s", path);
+    p->rows_digest = digests;
+    digests[n - 1] = 0;
+    for (int s = 0; s < p->sources; s++) {
+        double *v = realloc(p->source[s].auroc, n * sizeof *v);
+        if (!v)
+            return chex_error_memory(err, "%s", path);
+        p->source[s].auroc = v;
+        v[n - 1] = NAN;
+    }
+    if (!(names[n - 1] = strdup(name)))
+        return chex_error_memory(err, "%s", path);
+    p->classes++;
+    return CHEX_OK;
+}
+
+static enum chex_status read_record(const struct chex_csv *csv, struct chex_published *p,
+                                    const size_t *column_of, struct chex_error *err) {
+    const char *name = chex_text_of_cell(csv->fields[0]);
+    const bool note = name[0] == '@';
+    if (strcmp(name, "mean") == 0)
+        return CHEX_OK; /* chex_report_shared_mean() computes the mean over the classes of both */
+    if (!note) {
+        for (int c = 0; c < p->classes; c++)
+            if (strcmp(p->class_names[c], name) == 0)
+                return chex_error_set(err, CHEX_E_DATA, "%s line %zu: finding %s appears twice",
+                                      csv->path, csv->line, name);
+        CHEX_TRY(add_class(p, name, csv->path, err));
+    }
+    for (int s = 0; s < p->sources; s++) {
+        const char *text = csv->fields[column_of[s]];
+        struct chex_published_source *to = &p->source[s];
+        double v;
+        if (strcmp(name, "@source") == 0)
+            CHEX_TRY(set_note(&to->source, text, csv->path, err));
+        else if (strcmp(name, "@split") == 0)
+            CHEX_TRY(set_note(&to->split, text, csv->path, err));
+        else if (strcmp(name, "@official") == 0)
+            to->official = strcmp(text, "1") == 0;
+        else if (!note && !chex_csv_is_missing(text)) {
+            if (!chex_csv_number(csv, column_of[s], &v) || v < 0 || v > 1)
+                return chex_error_set(err, CHEX_E_DATA,
+                                      "%s line %zu, column %s: '%s', expected an AUROC from 0 to 1",
+                                      csv->path, csv->line, to->name, text);
+            to->auroc[p->classes - 1] = v;
+        }
+    }
+    return CHEX_OK;
+}
+
+static enum chex_status read_table(struct chex_csv *csv, struct chex_published *p,
+                                   struct chex_error *err) {
+    bool more;
+    size_t *column_of = NULL, width, digests;
+    CHEX_TRY(chex_csv_next(csv, &more, err));
+    if (!more || csv->count < 2 || strcmp(csv->fields[0], "class") != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: expected a header that begins with class and names one or more "
+                              "sources",
+                              csv->path);
+    CHEX_TRY(check_texts(csv, err));
+    width = csv->count;
+    digests = digest_column(csv);
+    p->source = chex_alloc_zeroed(width, sizeof *p->source);
+    column_of = chex_alloc_zeroed(width, sizeof *column_of);
+    enum chex_status st = p->source && column_of ? read_header(csv, p, column_of, err)
+                                                 : chex_error_memory(err, "%s", csv->path);
+    while (st == CHEX_OK) {
+        st = chex_csv_next(csv, &more, err);
+        if (st != CHEX_OK || !more)
+            break;
+        if (csv->count != width)
+            st = chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
+                                csv->path, csv->line, csv->count, width);
+        else if ((st = check_texts(csv, err)) == CHEX_OK)
+            st = read_record(csv, p, column_of, err);
+        if (st == CHEX_OK)
+            st = read_digest(csv, digests, p, err);
+    }
+    if (st == CHEX_OK && p->classes == 0)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: no finding", csv->path);
+    free(column_of);
+    return st;
+}
+
+static enum chex_status parse(const char *path, char *text, size_t size, struct chex_published *p,
+                              struct chex_error *err) {
+    struct chex_csv csv;
+    chex_csv_init(&csv, path, text, size);
+    chex_csv_log_separator(&csv);
+    enum chex_status st = read_table(&csv, p, err);
+    chex_csv_release(&csv);
+    return st;
+}
+
+static enum chex_status choose_headline(struct chex_published *p, const char *name,
+                                        struct chex_error *err) {
+    char all[256] = "";
+    for (int s = p->sources; s-- > 0;) {
+        if (!name && p->source[s].official)
+            p->headline = s;
+        if (name && strcmp(p->source[s].name, name) == 0) {
+            p->headline = s;
+            return CHEX_OK;
+        }
+    }
+    for (int s = 0; s < p->sources; s++) {
+        size_t n = strlen(all);
+        snprintf(all + n, sizeof all - n, "%s%s", s ? ", " : "", p->source[s].name);
+    }
+    return name ? chex_error_set(err, CHEX_E_USAGE,
+                                 "--compare published:%s: no such column, expected one of %s", name,
+                                 all)
+                : CHEX_OK;
+}
+
+enum chex_status chex_published_read(const char *which, struct chex_published **p_out,
+                                     struct chex_error *err) {
+    static const char bundled[] = "published";
+    const size_t n = sizeof bundled - 1;
+    const bool is_bundled =
+        strncmp(which, bundled, n) == 0 && (which[n] == ':' || which[n] == '\0');
+    char *text = NULL;
+    size_t size = 0;
+    struct chex_published *p = chex_alloc_zeroed(1, sizeof *p);
+    enum chex_status st = p ? CHEX_OK : chex_error_memory(err, "%s", which);
+    if (st == CHEX_OK && is_bundled) {
+        size = chex_published_csv_bytes;
+        text = malloc(size + 1);
+        if (text)
+            memcpy(text, chex_published_csv, size);
+        else
+            st = chex_error_memory(err, "%s", which);
+    } else if (st == CHEX_OK && !chex_fs_exists(which)) {
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "--compare %s: no such file; expected a table of AUROCs such as "
+                            "auroc.csv, or published, published:COLUMN or none",
+                            which);
+    } else if (st == CHEX_OK) {
+        st = chex_table_read(which, FILE_LIMIT_BYTES, &text, &size, err);
+    }
+    if (st == CHEX_OK)
+        st = parse(is_bundled ? "published-auroc.csv" : which, text, size, p, err);
+    if (st == CHEX_OK && !is_bundled && !(p->file = strdup(which)))
+        st = chex_error_memory(err, "%s", which);
+    if (st == CHEX_OK && is_bundled)
+        st = choose_headline(p, which[n] ? which + n + 1 : NULL, err);
+    if (st == CHEX_OK) {
+        *p_out = p;
+        p = NULL;
+    }
+    free(text);
+    chex_published_destroy(p);
+    return st;
+}
+
+void chex_published_destroy(struct chex_published *p) {
+    if (!p)
+        return;
+    for (int s = 0; s < p->sources; s++) {
+        free(p->source[s].name);
+        free(p->source[s].source);
+        free(p->source[s].split);
+        free(p->source[s].auroc);
+    }
+    for (int c = 0; c < p->classes; c++)
+        free(p->class_names[c]);
+    free(p->class_names);
+    free(p->rows_digest);
+    free(p->file);
+    free(p->source);
+    free(p);
+}
+
+double chex_published_auroc(const struct chex_published *p, int s, const char *class_name) {
+    for (int c = 0; c < p->classes; c++)
+        if (strcmp(p->class_names[c], class_name) == 0)
+            return p->source[s].auroc[c];
+    return NAN;
+}
