@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * chex-eval: computes AUROCs with confidence intervals from a checkpoint and a split of shards. The
- * work is in eval_*.c.
+ * work is in libcore/evaluate.
  */
 #include "command.h"
 #include "eval_commands.h"

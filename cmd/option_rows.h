@@ -8,7 +8,7 @@
 
 #include "base/opt.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#define COUNT CHEX_COUNT
 
 /* One option: long name, type without CHEX_OPT_, offset of the value in the settings struct; then
  * the other members, the help text last. */

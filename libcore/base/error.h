@@ -76,4 +76,7 @@ const char *chex_status_text(enum chex_status status);
             return chex_try_status_;                                                               \
     } while (0)
 
+/* Elements of an array (not of a pointer). */
+#define CHEX_COUNT(array) (sizeof(array) / sizeof(array)[0])
+
 #endif

@@ -738,6 +738,19 @@ static void put_option(FILE *to, const struct chex_opt *o, const void *settings)
                        : chex_opt_value_text(o, settings, value, sizeof value));
 }
 
+json_t *chex_opt_same(const struct chex_opt_set *set, const void *settings) {
+    json_t *same = json_object();
+    for (size_t i = 0; i < set->program->count; i++) {
+        const struct chex_opt *o = &set->program->opts[i];
+        char value[4096];
+        if (o->type == CHEX_OPT_GROUP || o->at < sizeof(struct chex_opt_common) || o->of_rank)
+            continue;
+        chex_opt_value_text(o, settings, value, sizeof value);
+        json_object_set_new(same, o->name, json_string(value));
+    }
+    return same;
+}
+
 char *chex_opt_command(const struct chex_opt_set *set, const void *settings) {
     char *text = NULL;
     size_t bytes;

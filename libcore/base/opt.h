@@ -18,6 +18,7 @@
 #ifndef CHEX_BASE_OPT_H
 #define CHEX_BASE_OPT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -181,6 +182,11 @@ void chex_opt_print_config(const struct chex_opt_set *set, const void *settings,
  * to free: the program, its words, and every option whose value is not a default. NULL: out of
  * memory. */
 char *chex_opt_command(const struct chex_opt_set *set, const void *settings);
+
+/* The values that all ranks of a run must share: those of the options without of_rank, except the
+ * shared ones such as --json. Name to text (chex_opt_value_text). The caller releases it; NULL: out
+ * of memory. */
+json_t *chex_opt_same(const struct chex_opt_set *set, const void *settings);
 
 /* --help, --version and --print-config: prints to stdout. False if none of them was given.
  * libraries: writes the line of --version that lists libraries. */

@@ -16,9 +16,9 @@
 #include "report/figures_text.h"
 #include "stats/delong.h"
 
-const char *const chex_report_files[] = {"auroc.json", "auroc.csv",     "figures.csv",
-                                         "curves.csv", "subgroups.csv", "shortcuts.csv",
-                                         "roc.svg",    "report.html",   NULL};
+const char *const chex_report_files[] = {
+    "predictions.csv", CHEX_REPORT_KEY, "auroc.csv", "figures.csv", "curves.csv",
+    "subgroups.csv",   "shortcuts.csv", "roc.svg",   "report.html", NULL};
 
 static double published(const struct chex_report *r, int c) {
     return r->published ? chex_published_auroc(r->published, r->published->headline,
@@ -424,17 +424,17 @@ static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct c
 
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err) {
-    /* In the same order as chex_report_files. */
+    /* In the same order as chex_report_files, after predictions.csv. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
                                                struct chex_error *) = {
         write_json,      write_csv,       write_figures, write_curves,
         write_subgroups, write_shortcuts, write_svg,     chex_html_write};
-    for (size_t i = 0; chex_report_files[i]; i++) {
+    for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
         if ((!r->figures && (writers[i] == write_figures || writers[i] == write_curves)) ||
             (!r->subgroups && writers[i] == write_subgroups) ||
             (!r->shortcuts && writers[i] == write_shortcuts))
             continue;
-        char *path = chex_fs_join(dir, chex_report_files[i]);
+        char *path = chex_fs_join(dir, chex_report_files[i + 1]);
         if (!path)
             return chex_error_memory(err, "%s", dir);
         struct chex_textfile t;

@@ -35,7 +35,10 @@ struct chex_report {
     const char *table_digest;      /* NULL, or XXH3-128 of predictions.csv, for auroc.json */
 };
 
-/* The files that chex_report_write creates, NULL-terminated. */
+#define CHEX_REPORT_KEY "auroc.json" /* moved last: if it exists, all results exist */
+
+/* The files of an evaluation, NULL-terminated: predictions.csv, then those that chex_report_write
+ * creates. */
 extern const char *const chex_report_files[];
 
 /* Prints the result table.

@@ -8,10 +8,10 @@
 
 #include "base/result.h"
 #include "base/text.h"
-#include "eval_cam.h"
+#include "evaluate/cam_run.h"
 #include "infer/cam_picture.h"
 
-static bool is_drawn(const struct eval_cam *m, int c) {
+static bool is_drawn(const struct chex_eval_cam *m, int c) {
     for (int i = 0; i < m->count; i++)
         if (m->drawn[i] == c)
             return true;
@@ -19,7 +19,7 @@ static bool is_drawn(const struct eval_cam *m, int c) {
 }
 
 /* (side) pixel coordinates of the map's positions, along one axis of the file's image. */
-static json_t *places(const struct eval_cam *m, const struct chex_cam_view *view, bool down) {
+static json_t *places(const struct chex_eval_cam *m, const struct chex_cam_view *view, bool down) {
     json_t *list = json_array();
     for (int i = 0; i < m->maps->side; i++) {
         const double at = m->maps->first_px + i * m->maps->step_px;
@@ -30,7 +30,7 @@ static json_t *places(const struct eval_cam *m, const struct chex_cam_view *view
     return list;
 }
 
-static json_t *map_of(const struct eval_cam *m, int c) {
+static json_t *map_of(const struct chex_eval_cam *m, int c) {
     const size_t side = (size_t)m->maps->side, classes = (size_t)m->maps->classes;
     json_t *rows = json_array();
     for (size_t y = 0; y < side; y++) {
@@ -44,7 +44,8 @@ static json_t *map_of(const struct eval_cam *m, int c) {
 }
 
 /* The peak is the pixel of the file there. */
-static json_t *class_object(const struct eval_cam *m, const struct chex_cam_view *view, int c) {
+static json_t *class_object(const struct chex_eval_cam *m, const struct chex_cam_view *view,
+                            int c) {
     const struct chex_cam_peak peak = chex_cam_peak(m->maps, c);
     double x, y;
     chex_cam_to_file(view, peak.x, peak.y, &x, &y);
@@ -58,14 +59,14 @@ static json_t *class_object(const struct eval_cam *m, const struct chex_cam_view
         CHEX_FIELD("drawn", is_drawn(m, c)), CHEX_FIELD("local_logits", map_of(m, c)));
 }
 
-static json_t *result_of(const struct eval_cam *m, const struct chex_cam_view *view) {
+static json_t *result_of(const struct chex_eval_cam *m, const struct chex_cam_view *view) {
     json_t *classes = json_array();
     for (int c = 0; c < m->maps->classes; c++)
         json_array_append_new(classes, class_object(m, view, c));
     return chex_result(
         CHEX_FIELD("schema", 1), CHEX_MEMBER(m->s, image), CHEX_MEMBER(m->s, checkpoint),
-        CHEX_MEMBER(m->network.net, model), CHEX_FIELD("engine", m->engine_spec),
-        CHEX_FIELD("precision", chex_precision_names[m->precision]),
+        CHEX_MEMBER(m->network.net, model), CHEX_FIELD("engine", m->engine.spec),
+        CHEX_FIELD("precision", chex_precision_names[m->engine.precision]),
         CHEX_FIELD("image_size_px", m->image_px), CHEX_FIELD("stored_size_px", m->stored_px),
         CHEX_FIELD("width_px", view->width), CHEX_FIELD("height_px", view->height),
         CHEX_FIELD("positions_x_px", places(m, view, false)),
@@ -74,7 +75,7 @@ static json_t *result_of(const struct eval_cam *m, const struct chex_cam_view *v
         CHEX_FIELD("classes", classes));
 }
 
-static void print_table(const json_t *o) {
+static void print_table(const json_t *o, FILE *out) {
     const json_t *classes = json_object_get(o, "classes"), *class;
     int wide = 5;
     size_t i;
@@ -82,27 +83,28 @@ static void print_table(const json_t *o) {
         const int n = chex_text_columns(json_string_value(json_object_get(class, "name")));
         wide = n > wide ? n : wide;
     }
-    printf("%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "finding");
+    fprintf(out, "%-*s  probability    logit  at peak  peak x, y (px)\n", wide, "finding");
     json_array_foreach(classes, i, class) {
         const char *name = json_string_value(json_object_get(class, "name"));
-        chex_text_printf(stdout, "%-*s", chex_text_field(name, wide), name);
-        chex_result_text(stdout, class,
+        chex_text_printf(out, "%-*s", chex_text_field(name, wide), name);
+        chex_result_text(out, class,
                          "  {probability:11.4f}  {logit:7.3f}  {peak.local_logit:7.3f}  "
                          "{peak.x_px}, {peak.y_px}{drawn?  drawn}\n");
     }
     const size_t side = json_array_size(json_object_get(o, "positions_x_px"));
-    printf("map: %zu x %zu position%s", side, side, chex_text_s(side));
-    chex_result_text(stdout, o,
+    fprintf(out, "map: %zu x %zu position%s", side, side, chex_text_s(side));
+    chex_result_text(out, o,
                      "{too_coarse?, too coarse to say where a finding is}\n"
                      "for research, not for clinical use\n");
 }
 
-enum chex_status eval_cam_print(const struct eval_cam *m, const struct chex_cam_view *view,
-                                struct chex_error *err) {
+enum chex_status chex_eval_cam_print(const struct chex_eval_cam *m,
+                                     const struct chex_cam_view *view, FILE *out,
+                                     struct chex_error *err) {
     json_t *o = result_of(m, view);
     if (m->s->common.json || !o)
-        return chex_result_print(stdout, o, NULL, JSON_COMPACT | JSON_REAL_PRECISION(9), err);
-    print_table(o);
+        return chex_result_print(out, o, NULL, JSON_COMPACT | JSON_REAL_PRECISION(9), err);
+    print_table(o, out);
     json_decref(o);
     return CHEX_OK;
 }

@@ -2,6 +2,8 @@
  *
  * From a table of predictions to a report: units, scores, figures, subgroups, shortcuts.
  */
+#include "evaluate/compute.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,24 +11,25 @@
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "eval_commands.h"
 
 /* --subgroups and --age-bands. */
-static enum chex_status parse_groups(const struct eval_settings *s,
+static enum chex_status parse_groups(const struct chex_eval_settings *s,
                                      struct chex_subgroups_config *out, struct chex_error *err) {
     out->asked = s->subgroups && strcmp(s->subgroups, "all") != 0;
     CHEX_TRY(chex_age_bands_parse(s->age_bands, &out->bands, err));
     return chex_attributes_parse(s->subgroups ? s->subgroups : "all", &out->attributes, err);
 }
 
-enum chex_status eval_groups_check(const struct eval_settings *s, struct chex_error *err) {
+enum chex_status chex_eval_groups_check(const struct chex_eval_settings *s,
+                                        struct chex_error *err) {
     struct chex_subgroups_config ignored;
     return parse_groups(s, &ignored, err);
 }
 
 /* The table that is scored: the images, or their units. */
-static enum chex_status make_units(const struct eval_settings *s,
-                                   const struct chex_predictions *images, struct eval_computed *out,
+static enum chex_status make_units(const struct chex_eval_settings *s,
+                                   const struct chex_predictions *images,
+                                   struct chex_eval_computed *out,
                                    const struct chex_predictions **table_out,
                                    struct chex_error *err) {
     *table_out = images;
@@ -38,10 +41,11 @@ static enum chex_status make_units(const struct eval_settings *s,
     return CHEX_OK;
 }
 
-enum chex_status eval_compute(const struct eval_settings *s, const char *title,
-                              const struct chex_predictions *table,
-                              const struct chex_figures_config *figures, struct chex_pool *pool,
-                              struct eval_computed *out, struct chex_error *err) {
+enum chex_status chex_eval_compute(const struct chex_eval_settings *s, const char *title,
+                                   const struct chex_predictions *table,
+                                   const struct chex_figures_config *figures,
+                                   struct chex_pool *pool, struct chex_eval_computed *out,
+                                   struct chex_error *err) {
     const struct chex_scores_config config = {.replicates = (size_t)s->bootstrap,
                                               .seed = (uint64_t)s->seed,
                                               .cluster = (enum chex_cluster)s->cluster,
@@ -66,18 +70,18 @@ enum chex_status eval_compute(const struct eval_settings *s, const char *title,
     return st;
 }
 
-void eval_computed_release(struct eval_computed *c) {
+void chex_eval_computed_release(struct chex_eval_computed *c) {
     chex_shortcuts_destroy(c->shortcuts);
     chex_subgroups_destroy(c->subgroups);
     chex_figures_destroy(c->figures);
     chex_scores_destroy(c->scores);
     chex_predictions_destroy(c->units);
-    *c = (struct eval_computed){0};
+    *c = (struct chex_eval_computed){0};
 }
 
 /* True if the published figures name an AUROC for at least one class of the data. If not, warns;
  * the default of --compare only says so. */
-static bool is_comparable(const struct eval_settings *s, const struct chex_published *p,
+static bool is_comparable(const struct chex_eval_settings *s, const struct chex_published *p,
                           const struct chex_scores *scores) {
     for (int c = 0; p && c < scores->classes; c++)
         if (!isnan(chex_published_auroc(p, p->headline, scores->per_class[c].name)))
@@ -88,9 +92,10 @@ static bool is_comparable(const struct eval_settings *s, const struct chex_publi
     return false;
 }
 
-struct chex_report eval_report_of(const struct eval_settings *s, const struct eval_computed *c,
-                                  const char *title, const json_t *provenance,
-                                  const struct chex_published *published) {
+struct chex_report chex_eval_report_of(const struct chex_eval_settings *s,
+                                       const struct chex_eval_computed *c, const char *title,
+                                       const json_t *provenance,
+                                       const struct chex_published *published) {
     return (struct chex_report){
         .scores = c->scores,
         .published = is_comparable(s, published, c->scores) ? published : NULL,
@@ -115,9 +120,9 @@ static enum chex_status write_table(const char *path, const struct chex_predicti
     return CHEX_OK;
 }
 
-enum chex_status eval_write_files(const char *dir, const struct chex_report *report,
-                                  const struct chex_predictions *predictions,
-                                  struct chex_error *err) {
+enum chex_status chex_eval_write_files(const char *dir, const struct chex_report *report,
+                                       const struct chex_predictions *predictions,
+                                       struct chex_error *err) {
     struct chex_report written = *report;
     char digest[CHEX_HASH128_HEX_BYTES];
     if (predictions) {

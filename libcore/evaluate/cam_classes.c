@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "eval_cam.h"
+#include "evaluate/cam_run.h"
 
 enum { NAME_BYTES = 64, SHOWN = 3 };
 
@@ -39,7 +39,8 @@ static size_t distance(const char *typed, const char *name) {
 }
 
 /* The SHOWN names nearest to `typed`, nearest first, separated by commas. */
-static void list_nearest(const char *typed, const struct eval_network *n, char *buf, size_t size) {
+static void list_nearest(const char *typed, const struct chex_eval_network *n, char *buf,
+                         size_t size) {
     int chosen[SHOWN], count = 0;
     buf[0] = '\0';
     while (count < SHOWN && count < n->about.classes) {
@@ -58,14 +59,14 @@ static void list_nearest(const char *typed, const struct eval_network *n, char *
     }
 }
 
-static int find(const char *typed, const struct eval_network *n) {
+static int find(const char *typed, const struct chex_eval_network *n) {
     for (int c = 0; c < n->about.classes; c++)
         if (strcasecmp(typed, n->about.class_names[c]) == 0)
             return c;
     return -1;
 }
 
-static enum chex_status add(const char *typed, const struct eval_network *n, int *drawn_out,
+static enum chex_status add(const char *typed, const struct chex_eval_network *n, int *drawn_out,
                             int *count_out, struct chex_error *err) {
     char near[200];
     const int c = find(typed, n);
@@ -82,8 +83,8 @@ static enum chex_status add(const char *typed, const struct eval_network *n, int
     return CHEX_OK;
 }
 
-enum chex_status eval_cam_classes(const char *list, const struct eval_network *n, int *drawn_out,
-                                  int *count_out, struct chex_error *err) {
+enum chex_status chex_eval_cam_classes(const char *list, const struct chex_eval_network *n,
+                                       int *drawn_out, int *count_out, struct chex_error *err) {
     char name[256];
     *count_out = 0;
     if (strcasecmp(list, "all") == 0 && find(list, n) < 0) {

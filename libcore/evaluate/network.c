@@ -2,6 +2,8 @@
  *
  * Reads the network of chex-eval, from a parameter file of any format.
  */
+#include "evaluate/network.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,21 +11,20 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "eval_commands.h"
 #include "image/resize.h"
 #include "model/weights.h"
 
-const char *const eval_weights_names[] = {"auto", "ema", "last", NULL};
+const char *const chex_eval_weights_names[] = {"auto", "ema", "last", NULL};
 
-void eval_network_release(struct eval_network *n) {
+void chex_eval_network_release(struct chex_eval_network *n) {
     free(n->state);
     chex_net_destroy(n->net);
     chex_deployment_destroy(n->deployment);
     chex_safetensors_about_release(&n->about);
 }
 
-static enum chex_status check_model(const struct eval_settings *s, const struct eval_network *n,
-                                    struct chex_error *err) {
+static enum chex_status check_model(const struct chex_eval_settings *s,
+                                    const struct chex_eval_network *n, struct chex_error *err) {
     if (s->model && n->about.model && strcmp(s->model, n->about.model) != 0)
         return chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", s->checkpoint,
                               n->about.model, s->model);
@@ -60,8 +61,8 @@ static enum chex_status cut_classes(char *text, struct chex_safetensors_about *a
 }
 
 /* Names the outputs as --classes says. A file that names them itself knows better. */
-static enum chex_status name_classes(const struct eval_settings *s, struct eval_network *n,
-                                     struct chex_error *err) {
+static enum chex_status name_classes(const struct chex_eval_settings *s,
+                                     struct chex_eval_network *n, struct chex_error *err) {
     if (!s->classes)
         return CHEX_OK;
     if (n->about.classes)
@@ -74,9 +75,9 @@ static enum chex_status name_classes(const struct eval_settings *s, struct eval_
 }
 
 /* The number of classes, which the file, --classes or the data (`data`, or 0) gives. */
-static enum chex_status count_classes(const struct eval_settings *s, const struct eval_network *n,
-                                      int outputs, int data, int *classes_out,
-                                      struct chex_error *err) {
+static enum chex_status count_classes(const struct chex_eval_settings *s,
+                                      const struct chex_eval_network *n, int outputs, int data,
+                                      int *classes_out, struct chex_error *err) {
     const char *who = s->classes         ? "--classes names"
                       : n->about.classes ? "it names itself"
                                          : "the data has";
@@ -99,8 +100,8 @@ static enum chex_status count_classes(const struct eval_settings *s, const struc
 
 /* ---- the file ---- */
 
-static enum chex_status load(const struct eval_settings *s, const struct chex_weights *w,
-                             int classes, struct eval_network *n, struct chex_error *err) {
+static enum chex_status load(const struct chex_eval_settings *s, const struct chex_weights *w,
+                             int classes, struct chex_eval_network *n, struct chex_error *err) {
     const char *model = n->about.model ? n->about.model : s->model ? s->model : "densenet121";
     bool head = false;
     enum chex_status st = chex_net_create(model, classes, &n->net, err);
@@ -124,8 +125,8 @@ static enum chex_status load(const struct eval_settings *s, const struct chex_we
     return CHEX_OK;
 }
 
-static enum chex_status open_weights(const struct eval_settings *s, int data,
-                                     struct chex_weights *w, struct eval_network *n,
+static enum chex_status open_weights(const struct chex_eval_settings *s, int data,
+                                     struct chex_weights *w, struct chex_eval_network *n,
                                      struct chex_error *err) {
     int classes;
     CHEX_TRY(chex_weights_open(s->checkpoint, s->weights == EVAL_WEIGHTS_LAST, w, err));
@@ -133,7 +134,7 @@ static enum chex_status open_weights(const struct eval_settings *s, int data,
     if (s->weights == (averaged ? EVAL_WEIGHTS_LAST : EVAL_WEIGHTS_EMA))
         return chex_error_set(err, CHEX_E_USAGE,
                               "--weights %s: %s has %s (expected a checkpoint of chex-train --ema)",
-                              eval_weights_names[s->weights], s->checkpoint,
+                              chex_eval_weights_names[s->weights], s->checkpoint,
                               averaged ? "the moving average only" : "no moving average");
     if (averaged && chex_weights_format(s->checkpoint) == CHEX_WEIGHTS_CHECKPOINT)
         chex_info("%s: the moving average of its parameters; --weights last reads those of the "
@@ -148,8 +149,8 @@ static enum chex_status open_weights(const struct eval_settings *s, int data,
     return load(s, w, classes, n, err);
 }
 
-enum chex_status eval_check_class_names(const char *path, char *const *names, int count,
-                                        struct chex_error *err) {
+enum chex_status chex_eval_check_class_names(const char *path, char *const *names, int count,
+                                             struct chex_error *err) {
     for (int i = 0; i < count; i++)
         if (!chex_text_is_printable(names[i]))
             return chex_error_set(
@@ -165,7 +166,7 @@ static enum chex_status refuse_folder(const char *path, struct chex_error *err) 
     static const char *const names[] = {"best.h5", "last.h5"};
     if (!chex_fs_is_dir(path))
         return CHEX_OK;
-    for (size_t i = 0; i < COUNT(names); i++) {
+    for (size_t i = 0; i < CHEX_COUNT(names); i++) {
         char *file = chex_fs_join(path, names[i]);
         const bool there = file && chex_fs_exists(file);
         if (there)
@@ -181,17 +182,18 @@ static enum chex_status refuse_folder(const char *path, struct chex_error *err) 
         "--checkpoint %s: a folder, expected a file such as best.h5 of chex-train", path);
 }
 
-enum chex_status eval_network_open(const struct eval_settings *s, int classes,
-                                   struct eval_network *n, struct chex_error *err) {
+enum chex_status chex_eval_network_open(const struct chex_eval_settings *s, int classes,
+                                        struct chex_eval_network *n, struct chex_error *err) {
     CHEX_TRY(refuse_folder(s->checkpoint, err));
     struct chex_weights w = {0};
     enum chex_status st = open_weights(s, classes, &w, n, err);
     chex_weights_close(&w);
     CHEX_TRY(st);
-    return eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
+    return chex_eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
 }
 
-int eval_image_size(const struct eval_settings *s, const struct eval_network *n, int stored) {
+int chex_eval_image_size(const struct chex_eval_settings *s, const struct chex_eval_network *n,
+                         int stored) {
     const int said = n->about.image_size;
     if (s->image_size)
         return (int)s->image_size;
@@ -210,10 +212,10 @@ static enum chex_status check_resize(const char *path, const char *trained, bool
     return CHEX_OK;
 }
 
-enum chex_status eval_network_sizes(const struct eval_settings *s, const struct eval_network *n,
-                                    bool warn, int *stored_out, int *image_out,
-                                    struct chex_error *err) {
-    const int crop = eval_image_size(s, n, EVAL_IMAGE_PX);
+enum chex_status chex_eval_network_sizes(const struct chex_eval_settings *s,
+                                         const struct chex_eval_network *n, bool warn,
+                                         int *stored_out, int *image_out, struct chex_error *err) {
+    const int crop = chex_eval_image_size(s, n, EVAL_IMAGE_PX);
     int stored = s->stored_size ? (int)s->stored_size : n->about.stored_size;
     CHEX_TRY(check_resize(s->checkpoint, n->about.resize, warn, err));
     if (!stored) {
@@ -223,7 +225,7 @@ enum chex_status eval_network_sizes(const struct eval_settings *s, const struct 
                       "taken; --stored-size says another",
                       s->checkpoint, stored);
     }
-    const int image = eval_image_size(s, n, stored);
+    const int image = chex_eval_image_size(s, n, stored);
     if (image > stored)
         return chex_error_set(err, CHEX_E_USAGE,
                               "a crop of %d px of an image resized to %d px: choose a smaller "

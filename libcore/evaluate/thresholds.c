@@ -2,6 +2,8 @@
  *
  * --threshold and --prevalence: where the thresholds of the classes come from.
  */
+#include "evaluate/thresholds.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "eval_commands.h"
 
 /* ---- --prevalence ---- */
 
@@ -78,7 +79,8 @@ static enum chex_status set_prevalence(void *arg, const char *name, double value
 
 /* ---- --threshold ---- */
 
-enum chex_status eval_figures_check(const struct eval_settings *s, struct chex_error *err) {
+enum chex_status chex_eval_figures_check(const struct chex_eval_settings *s,
+                                         struct chex_error *err) {
     struct chex_threshold_rule rule;
     double value;
     const char *text = s->threshold;
@@ -102,20 +104,21 @@ enum chex_status eval_figures_check(const struct eval_settings *s, struct chex_e
 
 /* The thresholds of a file with a deployment part, or of the network's own. */
 static void take(const struct chex_deployment *d, enum chex_threshold_source source,
-                 const char *file, struct eval_figures *f) {
+                 const char *file, struct chex_eval_figures *f) {
     f->config.source = source;
     f->config.rule_text = d->rule;
     f->config.file = file;
     f->config.threshold = d->threshold;
 }
 
-static void take_calibration(const struct chex_deployment *d, struct eval_figures *f) {
+static void take_calibration(const struct chex_deployment *d, struct chex_eval_figures *f) {
     f->config.calibration = strcmp(d->recalibration, "none") == 0 ? NULL : d->calibration;
     f->config.recalibration = d->recalibration;
 }
 
-static enum chex_status read_file(const struct eval_settings *s, const struct eval_network *n,
-                                  int classes, char *const *class_names, struct eval_figures *f,
+static enum chex_status read_file(const struct chex_eval_settings *s,
+                                  const struct chex_eval_network *n, int classes,
+                                  char *const *class_names, struct chex_eval_figures *f,
                                   struct chex_error *err) {
     char digest[17] = "";
     if (s->scores == CHEX_SCORE_ANY)
@@ -136,7 +139,7 @@ static enum chex_status read_file(const struct eval_settings *s, const struct ev
     return CHEX_OK;
 }
 
-static enum chex_status give_number(double value, int classes, struct eval_figures *f,
+static enum chex_status give_number(double value, int classes, struct chex_eval_figures *f,
                                     struct chex_error *err) {
     f->number = chex_alloc_zeroed((size_t)classes, sizeof *f->number);
     if (!f->number)
@@ -148,7 +151,7 @@ static enum chex_status give_number(double value, int classes, struct eval_figur
     return CHEX_OK;
 }
 
-static enum chex_status choose_rule(const char *text, struct eval_figures *f,
+static enum chex_status choose_rule(const char *text, struct chex_eval_figures *f,
                                     struct chex_error *err) {
     f->config.source = CHEX_THRESHOLD_CHOSEN;
     CHEX_TRY(chex_threshold_parse(text, &f->config.rule, err));
@@ -157,9 +160,10 @@ static enum chex_status choose_rule(const char *text, struct eval_figures *f,
     return CHEX_OK;
 }
 
-static enum chex_status find_thresholds(const struct eval_settings *s, const struct eval_network *n,
-                                        int classes, char *const *class_names,
-                                        struct eval_figures *f, struct chex_error *err) {
+static enum chex_status find_thresholds(const struct chex_eval_settings *s,
+                                        const struct chex_eval_network *n, int classes,
+                                        char *const *class_names, struct chex_eval_figures *f,
+                                        struct chex_error *err) {
     const struct chex_deployment *deployed = n ? n->deployment : NULL;
     const char *text = s->threshold;
     double value;
@@ -178,9 +182,10 @@ static enum chex_status find_thresholds(const struct eval_settings *s, const str
     return choose_rule(text ? text : "youden", f, err);
 }
 
-enum chex_status eval_figures_open(const struct eval_settings *s, const struct eval_network *n,
-                                   int classes, char *const *class_names, struct eval_figures *f,
-                                   struct chex_error *err) {
+enum chex_status chex_eval_figures_open(const struct chex_eval_settings *s,
+                                        const struct chex_eval_network *n, int classes,
+                                        char *const *class_names, struct chex_eval_figures *f,
+                                        struct chex_error *err) {
     f->config.probabilities = s->scores == CHEX_SCORE_PROBABILITY;
     if (s->prevalence) {
         f->prevalence = chex_alloc_zeroed((size_t)classes, sizeof *f->prevalence);
@@ -195,7 +200,7 @@ enum chex_status eval_figures_open(const struct eval_settings *s, const struct e
     return find_thresholds(s, n, classes, class_names, f, err);
 }
 
-void eval_figures_release(struct eval_figures *f) {
+void chex_eval_figures_release(struct chex_eval_figures *f) {
     free(f->number);
     free(f->prevalence);
     chex_deployment_destroy(f->file);

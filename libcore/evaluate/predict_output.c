@@ -3,55 +3,34 @@
  * Results of chex-eval predict: checks and locks the folder of --output, publishes all files
  * together, and prints the counts.
  */
+#include "evaluate/predict_output.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
-#include "base/lockfile.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/textfile.h"
-#include "eval_predict.h"
 #include "report/staging.h"
 
 #define KEY_FILE "predict.json" /* moved last: if it exists, all results exist */
 
-static const char *const result_names[] = {"predictions.csv", "rejected.csv", KEY_FILE, "maps",
-                                           "contact-sheet.html"};
-
-enum chex_status eval_predict_refuse(const struct eval_settings *s, struct chex_error *err) {
-    char found[200] = "";
-    if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
-    for (size_t i = 0; i < COUNT(result_names); i++) {
-        char *path = chex_fs_join(s->output, result_names[i]);
-        const size_t n = strlen(found);
-        if (!path)
-            return chex_error_memory(err, "%s", s->output);
-        if (chex_fs_exists(path))
-            snprintf(found + n, sizeof found - n, "%s%s", n ? ", " : "", result_names[i]);
-        free(path);
-    }
-    if (found[0] && !s->force && !chex_staging_pending(s->output))
-        return chex_error_set(
-            err, CHEX_E_USAGE,
-            "output folder %s already holds %s: name a new folder, or say --force "
-            "to replace them",
-            s->output, found);
-    return CHEX_OK;
+struct chex_eval_output chex_eval_predict_output(const struct chex_eval_settings *s) {
+    static const char *const files[] = {"predictions.csv", "rejected.csv", KEY_FILE,
+                                        "contact-sheet.html", NULL};
+    static const char *const dirs[] = {"maps", NULL};
+    return chex_eval_output_of(s, KEY_FILE, files, dirs);
 }
 
-enum chex_status eval_predict_begin(const struct eval_settings *s, const char *const *lines,
-                                    struct eval_output *o, struct chex_error *err) {
-    CHEX_TRY(eval_output_lock(s, o, err));
-    CHEX_TRY(chex_staging_recover(s->output, KEY_FILE, err));
-    CHEX_TRY(eval_predict_refuse(s, err)); /* another command may have ended meanwhile */
-    return chex_partial_begin(s->output, lines, s->force, err);
+enum chex_status chex_eval_predict_begin(struct chex_eval_output *o, const char *const *lines,
+                                         struct chex_error *err) {
+    CHEX_TRY(chex_eval_output_begin(o, err));
+    return chex_partial_begin(o->dir, lines, o->force, err);
 }
 
 /* ---- publishing ---- */
@@ -103,7 +82,7 @@ static enum chex_status write_json(const char *folder, json_t *result, struct ch
     return chex_textfile_close(&t, chex_result_print(t.f, result, NULL, JSON_INDENT(1), err), err);
 }
 
-static enum chex_status write_files(const struct eval_settings *s,
+static enum chex_status write_files(const struct chex_eval_settings *s,
                                     const struct chex_predict_config *config, const char *folder,
                                     const json_t *facts, struct chex_predict_result *result,
                                     struct chex_error *err) {
@@ -113,9 +92,10 @@ static enum chex_status write_files(const struct eval_settings *s,
     return write_json(folder, result_of(facts, result), err);
 }
 
-enum chex_status eval_predict_publish(const struct eval_settings *s,
-                                      const struct chex_predict_config *config, json_t *facts,
-                                      struct chex_predict_result *result, struct chex_error *err) {
+enum chex_status chex_eval_predict_publish(const struct chex_eval_settings *s,
+                                           const struct chex_predict_config *config, json_t *facts,
+                                           struct chex_predict_result *result,
+                                           struct chex_error *err) {
     struct chex_staging staging;
     CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
     enum chex_status st = write_files(s, config, staging.path, facts, result, err);
@@ -137,8 +117,9 @@ enum chex_status eval_predict_publish(const struct eval_settings *s,
 
 /* ---- printing ---- */
 
-enum chex_status eval_predict_print(const struct eval_settings *s, const json_t *facts,
-                                    const struct chex_predict_result *r, struct chex_error *err) {
+enum chex_status chex_eval_predict_print(const struct chex_eval_settings *s, const json_t *facts,
+                                         const struct chex_predict_result *r, FILE *out,
+                                         struct chex_error *err) {
     json_t *o = result_of(facts, r);
     const size_t made = r->images + r->rejected - r->kept;
     for (int i = 0; i < CHEX_FLAG_COUNT; i++)
@@ -151,7 +132,7 @@ enum chex_status eval_predict_print(const struct eval_settings *s, const json_t 
                         chex_json_real(r->seconds > 0 ? (double)made / r->seconds : 0));
     json_object_set_new(o, "output", chex_json_text(s->output));
     return chex_result_print(
-        stdout, o,
+        out, o,
         s->common.json ? NULL
                        : "{rejected?{rejected file} cannot be used: {output}/rejected.csv\n}"
                          "{output}/predictions.csv: {images image}{kept?, {kept} of them kept from "

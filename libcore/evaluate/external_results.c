@@ -3,7 +3,7 @@
  * Results of several sets: the files of each set in a folder of its name, and external.json and
  * external.csv above them. All of them appear together or not at all.
  */
-#include "stats/external.h"
+#include "evaluate/external_results.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,57 +16,40 @@
 #include "base/pool.h"
 #include "base/result.h"
 #include "base/textfile.h"
-#include "eval_commands.h"
+#include "evaluate/compute.h"
 #include "report/staging.h"
+#include "stats/external.h"
 
+#define KEY_FILE "external.json" /* the file that appears last */
 #define CSV_FILE "external.csv"
 
 /* ---- the folder ---- */
 
-/* Adds `name` to found if DIR/NAME exists. */
-static enum chex_status look_for(const char *dir, const char *name, char *found, size_t size,
-                                 struct chex_error *err) {
-    char *path = chex_fs_join(dir, name);
-    const size_t n = strlen(found);
-    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, "%s", dir);
-    if (st == CHEX_OK && chex_fs_exists(path))
-        snprintf(found + n, size - n, "%s%s", n ? ", " : "", name);
-    free(path);
-    return st;
+const char **chex_eval_external_dirs(const struct chex_sources *sets) {
+    const char **dirs = chex_alloc_zeroed((size_t)sets->count + 1, sizeof *dirs);
+    for (int i = 0; dirs && i < sets->count; i++)
+        dirs[i] = sets->set[i].name;
+    return dirs;
 }
 
-enum chex_status eval_external_refuse(const struct eval_settings *s,
-                                      const struct chex_sources *sets, struct chex_error *err) {
-    char found[200] = "";
-    if (chex_fs_exists(s->output) && !chex_fs_is_dir(s->output))
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", s->output);
-    if (chex_staging_pending(s->output)) /* checked again after chex_staging_recover */
-        return CHEX_OK;
-    CHEX_TRY(look_for(s->output, EVAL_EXTERNAL_KEY, found, sizeof found, err));
-    CHEX_TRY(look_for(s->output, CSV_FILE, found, sizeof found, err));
-    for (int i = 0; i < sets->count; i++)
-        CHEX_TRY(look_for(s->output, sets->set[i].name, found, sizeof found, err));
-    if (found[0] && !s->force)
-        return chex_error_set(
-            err, CHEX_E_USAGE,
-            "output folder %s already holds %s: name a new folder, or say --force "
-            "to replace them",
-            s->output, found);
-    return CHEX_OK;
+struct chex_eval_output chex_eval_external_output(const struct chex_eval_settings *s,
+                                                  const char *const *dirs) {
+    static const char *const files[] = {KEY_FILE, CSV_FILE, NULL};
+    return chex_eval_output_of(s, KEY_FILE, files, dirs);
 }
 
 /* ---- computing ---- */
 
 struct external {
-    const struct eval_settings *s;
+    const struct chex_eval_settings *s;
     const struct chex_sources *names;
-    const struct eval_done *done;
+    const struct chex_eval_done *done;
     const struct chex_published *published;
-    struct eval_computed *computed;  /* (sets) */
-    struct chex_external_set *sets;  /* (sets) */
-    double *threshold;               /* (classes) those of the first set */
-    char *rule;                      /* how they were chosen */
-    struct chex_figures_config rest; /* figures of the other sets */
+    struct chex_eval_computed *computed; /* (sets) */
+    struct chex_external_set *sets;      /* (sets) */
+    double *threshold;                   /* (classes) those of the first set */
+    char *rule;                          /* how they were chosen */
+    struct chex_figures_config rest;     /* figures of the other sets */
     struct chex_external *result;
 };
 
@@ -93,9 +76,9 @@ static enum chex_status freeze_thresholds(struct external *x, const struct chex_
 static enum chex_status compute_sets(struct external *x, const struct chex_figures_config *own,
                                      struct chex_pool *pool, struct chex_error *err) {
     for (int i = 0; i < x->names->count; i++) {
-        const struct eval_done *d = &x->done[i];
-        CHEX_TRY(
-            eval_compute(x->s, d->title, d->table, i ? &x->rest : own, pool, &x->computed[i], err));
+        const struct chex_eval_done *d = &x->done[i];
+        CHEX_TRY(chex_eval_compute(x->s, d->title, d->table, i ? &x->rest : own, pool,
+                                   &x->computed[i], err));
         if (i == 0)
             CHEX_TRY(freeze_thresholds(x, own, err));
         x->sets[i] = (struct chex_external_set){.name = x->names->set[i].name,
@@ -111,16 +94,16 @@ static enum chex_status compute_sets(struct external *x, const struct chex_figur
 
 static enum chex_status write_set(const struct external *x, int i, const char *dir,
                                   struct chex_error *err) {
-    const struct eval_done *d = &x->done[i];
+    const struct chex_eval_done *d = &x->done[i];
     struct chex_report report =
-        eval_report_of(x->s, &x->computed[i], d->title, d->provenance, x->published);
+        chex_eval_report_of(x->s, &x->computed[i], d->title, d->provenance, x->published);
     report.cases = d->cases;
     report.command = d->command;
     char *folder = chex_fs_join(dir, x->names->set[i].name);
     enum chex_status st =
         folder ? chex_fs_mkdirs(folder, err) : chex_error_memory(err, "the results");
     if (st == CHEX_OK)
-        st = eval_write_files(folder, &report, d->table, err);
+        st = chex_eval_write_files(folder, &report, d->table, err);
     free(folder);
     return st;
 }
@@ -154,34 +137,36 @@ static enum chex_status write_all(const struct external *x, const char *dir,
     for (int i = 0; i < x->names->count; i++)
         CHEX_TRY(write_set(x, i, dir, err));
     CHEX_TRY(write_file(x, dir, CSV_FILE, put_csv, err));
-    return write_file(x, dir, EVAL_EXTERNAL_KEY, put_json, err);
+    return write_file(x, dir, KEY_FILE, put_json, err);
 }
 
 static enum chex_status publish(const struct external *x, struct chex_error *err) {
     struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(x->s->output, EVAL_EXTERNAL_KEY, &staging, err));
+    CHEX_TRY(chex_staging_begin(x->s->output, KEY_FILE, &staging, err));
     CHEX_TRY(chex_staging_end(&staging, write_all(x, staging.path, err), err));
     chex_info("results in %s: external.json, external.csv, and a folder for each of %d sets",
               x->s->output, x->names->count);
     return CHEX_OK;
 }
 
-static enum chex_status print_sets(const struct external *x, struct chex_error *err) {
+static enum chex_status print_sets(const struct external *x, FILE *out, struct chex_error *err) {
     if (x->s->common.json)
-        return chex_result_print(stdout, chex_external_json(x->result), NULL, JSON_COMPACT, err);
-    chex_external_print(stdout, x->result);
+        return chex_result_print(out, chex_external_json(x->result), NULL, JSON_COMPACT, err);
+    chex_external_print(out, x->result);
     for (int i = 0; x->s->subgroups && strcmp(x->s->subgroups, "none") && i < x->names->count;
          i++) {
-        printf("\n%s:", x->names->set[i].name);
-        chex_subgroups_print(stdout, x->computed[i].subgroups);
+        fprintf(out, "\n%s:", x->names->set[i].name);
+        chex_subgroups_print(out, x->computed[i].subgroups);
     }
     return CHEX_OK;
 }
 
-enum chex_status eval_external_report(const struct eval_settings *s, int threads,
-                                      const struct chex_sources *sets, const struct eval_done *done,
-                                      const struct chex_published *published,
-                                      const struct eval_figures *figures, struct chex_error *err) {
+enum chex_status chex_eval_external_report(const struct chex_eval_settings *s, int threads,
+                                           const struct chex_sources *sets,
+                                           const struct chex_eval_done *done,
+                                           const struct chex_published *published,
+                                           const struct chex_eval_figures *figures, FILE *out,
+                                           struct chex_error *err) {
     const size_t count = (size_t)sets->count;
     struct chex_pool *pool = NULL;
     struct external x = {.s = s,
@@ -199,10 +184,10 @@ enum chex_status eval_external_report(const struct eval_settings *s, int threads
     if (st == CHEX_OK)
         st = publish(&x, err);
     if (st == CHEX_OK)
-        st = print_sets(&x, err);
+        st = print_sets(&x, out, err);
     chex_external_destroy(x.result);
     for (size_t i = 0; x.computed && i < count; i++)
-        eval_computed_release(&x.computed[i]);
+        chex_eval_computed_release(&x.computed[i]);
     free(x.computed);
     free(x.sets);
     free(x.threshold);
