@@ -3,7 +3,8 @@
  * Preflight: is this allocation fit for training?
  *
  * A check is a question with an expected value and a found value. Every rank runs the probes of all
- * checks. The X
+ * checks. Rank 0 collects the answers, compares them, and assigns each problem to the user or to the
+ * node. The other ranks get the verdicts only.
  * - Level 1 only queries the system.
  * - Level 2 measures each rank on its node.
  * - Level 3 measures between the ranks.
@@ -191,8 +192,6 @@ enum chex_status chex_check_expected_read(const char *path,
                                           struct chex_check_expected **expected_out,
                                           struct chex_error *err);
 void chex_check_expected_destroy(struct chex_check_expected *e); /* NULL allowed */
-
-struct chex_check_report;
 
 /* Lists the checks that have expected values and were not measured: "a, b", cut to `size`. Checks
  * that do not exist in this mode are left out. Returns the level that measures all; 0: none. */
