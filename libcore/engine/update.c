@@ -7,11 +7,21 @@
 
 #include <math.h>
 
+/* No `default` here and in chex_update_param: the compiler names the optimiser that lacks a case.
+ */
 int chex_optim_moments(enum chex_optim optim) {
-    return optim == CHEX_ADAM || optim == CHEX_ADAMW ? 2 : 1;
+    switch (optim) {
+    case CHEX_SGD:
+    case CHEX_LARS: return 1;
+    case CHEX_ADAM:
+    case CHEX_ADAMW: return 2;
+    }
+    return 0;
 }
 
 enum chex_status chex_update_check(const struct chex_update *u, struct chex_error *err) {
+    if (chex_optim_moments(u->optim) == 0)
+        return chex_error_set(err, CHEX_E_USAGE, "--opt: engine/update.c has no rule for it");
     if (u->nesterov && u->optim != CHEX_SGD)
         return chex_error_set(err, CHEX_E_USAGE, "--nesterov: --opt is %s (expected sgd)",
                               chex_optim_names[u->optim]);
@@ -122,10 +132,13 @@ void chex_update_param(const struct chex_update *u, const struct chex_net *net,
         float scale = (float)u->grad_scale, keep = net->bn_momentum;
         for (size_t i = 0; i < p->count; i++)
             w[i] += keep * (g[i] * scale - w[i]);
-    } else if (chex_optim_moments(u->optim) == 2) {
-        adam(&own, p->count, w, m, v, g);
-    } else {
-        sgd(&own, p->count, trust_ratio(&own, p, w, g), w, m, g);
+        return;
+    }
+    switch (u->optim) {
+    case CHEX_ADAM:
+    case CHEX_ADAMW: adam(&own, p->count, w, m, v, g); return;
+    case CHEX_SGD:
+    case CHEX_LARS: sgd(&own, p->count, trust_ratio(&own, p, w, g), w, m, g); return;
     }
 }
 

@@ -49,10 +49,12 @@ struct chex_update chex_clip_apply(struct chex_clip *clip, const struct chex_upd
 /* Moves clip->norms to *out. */
 void chex_clip_take_norms(struct chex_clip *clip, struct chex_grad_norms *out);
 
-/* CHEX_E_USAGE: Nesterov's momentum without SGD or without momentum. */
+/* CHEX_E_USAGE: an optimiser without a rule here; Nesterov's momentum without SGD or without
+ * momentum. */
 enum chex_status chex_update_check(const struct chex_update *u, struct chex_error *err);
 
-/* Number of moments that the optimiser keeps: 1 (SGD, LARS) or 2 (Adam, AdamW). */
+/* Number of moments that the optimiser keeps: 1 (SGD, LARS), 2 (Adam, AdamW) or 0 (no optimiser).
+ */
 int chex_optim_moments(enum chex_optim optim);
 
 #endif

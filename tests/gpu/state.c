@@ -62,6 +62,10 @@ static void follows(const struct subject *s, const float *first_state) {
     pass(e, s, grad);
     for (int k = 0; k < UPDATES; k++)
         BAIL_UNLESS(chex_engine_update(e, &sgd, grad, &err) == CHEX_OK, "%s", err.text);
+    struct chex_update unknown = sgd;
+    unknown.optim = (enum chex_optim)99;
+    OK_STATUS(chex_engine_update(e, &unknown, grad, &err), CHEX_E_USAGE, err,
+              "--opt: engine cuda has no rule for it");
     infer(e, s, now);
     BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
     fresh_logits(s, state, fresh);

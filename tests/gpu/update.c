@@ -424,7 +424,11 @@ static void widen(enum gpu_type type) {
 }
 
 int main(void) {
-    for (int i = CHEX_ADAM; i <= CHEX_LARS; i++) {
+    int named = 0, ruled = 0;
+    for (int i = 0; chex_optim_names[i]; i++, named++)
+        ruled += gpu_has_optim(i);
+    OK(ruled == named && !gpu_has_optim(99), "every named optimiser has a rule on the GPU");
+    for (int i = 0; chex_optim_names[i]; i++) {
         steps((enum chex_optim)i, 0, false, true);
         steps((enum chex_optim)i, 0, i == CHEX_SGD, false);
         steps((enum chex_optim)i, 1, false,

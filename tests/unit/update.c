@@ -344,10 +344,27 @@ static void check_long(void) {
     }
 }
 
+/* A name without a rule would be trained as another optimiser. */
+static void check_rules(void) {
+    const struct chex_param p = {.kind = CHEX_PARAM_CONV, .count = 1};
+    struct chex_update u = {.lr = 0.1, .momentum = 0.9, .eps = 1e-8, .step = 1, .grad_scale = 1};
+    struct chex_error err = {0};
+    for (int i = 0; chex_optim_names[i]; i++) {
+        float w = 1, m = 0, v = 0;
+        const float g = 1;
+        u.optim = (enum chex_optim)i;
+        chex_update_param(&u, &net, &p, &w, &m, &v, &g);
+        OK(chex_update_check(&u, &err) == CHEX_OK && w < 1, "%s has a rule", chex_optim_names[i]);
+    }
+    u.optim = (enum chex_optim)99;
+    OK_STATUS(chex_update_check(&u, &err), CHEX_E_USAGE, err, "--opt: engine/update.c has no rule");
+}
+
 int main(void) {
     OK(chex_optim_moments(CHEX_ADAM) == 2 && chex_optim_moments(CHEX_ADAMW) == 2 &&
            chex_optim_moments(CHEX_SGD) == 1 && chex_optim_moments(CHEX_LARS) == 1,
        "moments kept");
+    check_rules();
     check_pytorch();
     check_lars();
     check_running();

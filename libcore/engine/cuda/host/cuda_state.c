@@ -340,6 +340,10 @@ enum chex_status chex_cuda_update(void *self, const struct chex_update *update, 
     if (!e->config.training)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine cuda: an update in an engine made for inference");
+    if (!gpu_has_optim(update->optim))
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--opt: engine cuda has no rule for it in update.cu; try --engine cpu");
     /* step_host may be overwritten only after the last update has copied it. If a pass has waited
      * for its loss since then, the copy is complete. */
     if (!e->waited)

@@ -436,6 +436,8 @@ struct gpu_update {
     enum gpu_type type;
     void *copies, *copies_t; /* weights of type `type` that kernels read */
 };
+/* Whether gpu_update_state has a rule for the optimiser (enum chex_optim). */
+bool gpu_has_optim(int optim);
 /* One optimiser step: overflow check, clipping, trust ratios, w, m, v, running statistics, next
  * loss scale. Does not refresh the copies: call gpu_pack. Vectors are 16-byte aligned. */
 cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream);

@@ -249,12 +249,13 @@ static __device__ __forceinline__ void trained(update_four &e, const gpu_update 
         }
         if (r.frozen)
             return;
-        if (s.optim == CHEX_ADAM || s.optim == CHEX_ADAMW) {
-            adam(s, r, scale, decays, w, m, v, g);
-            return;
-        }
         const float decay = decays ? s.weight_decay : 0.0f;
-        sgd(s, r, __fmul_rn(scale, trust), __fmul_rn(decay, trust), w, m, g);
+        switch ((enum chex_optim)s.optim) { /* the cases of gpu_has_optim */
+        case CHEX_ADAM:
+        case CHEX_ADAMW: adam(s, r, scale, decays, w, m, v, g); break;
+        case CHEX_SGD:
+        case CHEX_LARS: sgd(s, r, __fmul_rn(scale, trust), __fmul_rn(decay, trust), w, m, g); break;
+        }
     });
 }
 static __device__ __forceinline__ void running(update_four &e, const gpu_update &u,
@@ -285,7 +286,7 @@ static __global__ void __launch_bounds__(UPDATE_THREADS) update_elements(gpu_upd
     if (at >= count || is_skipped(u))
         return;
     const gpu_step s = *u.step;
-    const bool two = s.optim == CHEX_ADAM || s.optim == CHEX_ADAMW, trains = at < u.param_count;
+    const bool two = u.v != nullptr, trains = at < u.param_count;
     update_four e = {};
     e.w = four_load(u.w, at, count);
     e.g = four_load(u.g, at, count);
@@ -409,6 +410,16 @@ static unsigned blocks_for(size_t items, size_t most) {
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+bool gpu_has_optim(int optim) {
+    switch ((enum chex_optim)optim) {
+    case CHEX_ADAM:
+    case CHEX_ADAMW:
+    case CHEX_SGD:
+    case CHEX_LARS: return true;
+    }
+    return false;
+}
 
 cudaError_t gpu_update_state(const struct gpu_update *u, cudaStream_t stream) {
     if (!is_aligned(u->w) || !is_aligned(u->ema) || !is_aligned(u->m) || !is_aligned(u->v) ||
