@@ -25,6 +25,13 @@ enum { FORMATS = sizeof formats / sizeof formats[0] };
 const char *const chex_label_format_names[] = {"auto", CHEX_LABEL_FORMATS(NAME) NULL};
 #undef NAME
 
+const char *chex_label_format_mined(const char *name) {
+    for (size_t i = 0; i < FORMATS; i++)
+        if (strcmp(formats[i]->name, name) == 0)
+            return formats[i]->mined;
+    return NULL;
+}
+
 /* Creates a table with path and text, without rows. */
 static enum chex_status open_table(const char *path, struct chex_label_table **table_out,
                                    size_t *size_out, struct chex_error *err) {

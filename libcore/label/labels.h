@@ -87,6 +87,10 @@ void chex_labels_free(struct chex_label_table *table); /* NULL allowed */
 /* Names of the formats, "auto" first, NULL at the end: for option tables. */
 extern const char *const chex_label_format_names[];
 
+/* If a program mined the labels of this format from radiology reports: which labels, to begin a
+ * sentence, such as "Most of PadChest's labels". Otherwise, or for an unknown name, NULL. */
+const char *chex_label_format_mined(const char *name);
+
 /* Adds the number of each row to an empty map under its image id; of two equal ids, the first. The
  * map borrows the ids. The caller releases it, also after a failure. */
 enum chex_status chex_labels_index(const struct chex_label_table *table,

@@ -122,6 +122,7 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
 const struct chex_label_format chex_label_format_chexpert = {
     .name = "chexpert",
     .expects = "'Path' and its findings",
+    .mined = "CheXpert's training labels",
     .detect = detect,
     .parse = parse,
 };

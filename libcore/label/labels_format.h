@@ -43,9 +43,10 @@ struct chex_label_source {
 
 struct chex_label_format {
     const char *name;
-    const char *expects;       /* "columns 'Image Index', ...": ends the texts of wrong files */
-    bool takes_columns;        /* reads --columns; "auto" with --columns chooses this format */
-    bool general;              /* "auto" asks it only if no other format matches */
+    const char *expects; /* "columns 'Image Index', ...": ends the texts of wrong files */
+    bool takes_columns;  /* reads --columns; "auto" with --columns chooses this format */
+    bool general;        /* "auto" asks it only if no other format matches */
+    const char *mined;   /* "CheXpert's labels", if a program mined them from reports; or NULL */
     const char *const *unread; /* known columns that are not read and not reported; NULL: none */
     /* True if the header is of this format. Writes the reason to `why`. */
     bool (*detect)(const struct chex_label_header *header, char *why, size_t why_size);

@@ -335,6 +335,7 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
 const struct chex_label_format chex_label_format_mimic = {
     .name = "mimic",
     .expects = "'subject_id', 'study_id'",
+    .mined = "MIMIC-CXR's labels",
     .detect = detect,
     .parse = parse,
 };

@@ -149,6 +149,7 @@ static const char *const known_columns[] = {"Image Index",
 const struct chex_label_format chex_label_format_nih = {
     .name = "nih",
     .expects = "columns 'Image Index', 'Finding Labels', 'Patient ID'",
+    .mined = "The labels of the NIH's set",
     .unread = known_columns,
     .detect = detect,
     .parse = parse,

@@ -277,6 +277,7 @@ static const char *const unread[] = {"ImageDir",
 const struct chex_label_format chex_label_format_padchest = {
     .name = "padchest",
     .expects = "'ImageID', 'Projection', 'Labels'",
+    .mined = "Most of PadChest's labels",
     .unread = unread,
     .detect = detect,
     .parse = parse,

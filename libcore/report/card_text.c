@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "label/labels.h"
 #include "model/training_facts.h"
 #include "report/card.h"
 
@@ -338,8 +339,7 @@ static void put_limitations(FILE *to, const json_t *o) {
     fputs("## Limitations\n\n- For research. Not for clinical use.\n- The figures hold for images, "
           "labels and shares of positives like those of the evaluation data.\n",
           to);
-    if (strcmp(format, "nih") == 0 || strcmp(format, "chexpert") == 0 ||
-        strcmp(format, "mimic") == 0 || strcmp(format, "padchest") == 0)
+    if (chex_label_format_mined(format))
         fputs("- Labels of this format were mined from radiology reports by a program, at least in "
               "part. Some are wrong.\n",
               to);

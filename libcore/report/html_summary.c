@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/textfile.h"
+#include "label/labels.h"
 #include "report/html.h"
 
 static void put_card(FILE *to, const char *kind, const char *value, const char *what) {
@@ -61,25 +62,9 @@ static void put_facts(FILE *to, const json_t *provenance) {
     fputs("</dl>\n", to);
 }
 
-/* A sentence on the origin of the labels, for the label formats of public data sets. */
-static const char *origin_of_labels(const char *format) {
-    static const struct {
-        const char *format, *text;
-    } known[] = {
-        {"nih", "The labels of the NIH's set were mined from radiology reports by a program."},
-        {"chexpert", "CheXpert's training labels were mined from radiology reports by a program."},
-        {"mimic", "MIMIC-CXR's labels were mined from radiology reports by a program."},
-        {"padchest", "Most of PadChest's labels were mined from radiology reports by a program."},
-    };
-    for (size_t i = 0; format && i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(format, known[i].format) == 0)
-            return known[i].text;
-    return "";
-}
-
 enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct chex_error *err) {
     const char *format = json_string_value(json_object_get(r->provenance, "label_format"));
-    const char *origin = origin_of_labels(format);
+    const char *mined = format ? chex_label_format_mined(format) : NULL;
     (void)err;
     put_cards(to, r->scores);
     put_facts(to, r->provenance);
@@ -91,6 +76,6 @@ enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct
     fprintf(to,
             "<p class=\"mut\">%s%sAUROC says how well the network orders images by these labels, "
             "not whether the labels are right.</p>\n",
-            origin, *origin ? " " : "");
+            mined ? mined : "", mined ? " were mined from radiology reports by a program. " : "");
     return CHEX_OK;
 }

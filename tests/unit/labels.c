@@ -283,6 +283,9 @@ int main(void) {
     const char *const *names = chex_label_format_names;
     OK(!strcmp(names[0], "auto") && !strcmp(names[1], "nih") && !strcmp(names[2], "list"),
        "names of the formats");
+    OK(chex_label_format_mined("padchest") && !chex_label_format_mined("vindr") &&
+           !chex_label_format_mined("auto"),
+       "a format says whether a program mined its labels");
     chex_labels_free(NULL);
     chex_fs_remove_tree(dir, NULL);
     return tap_done();
