@@ -3,15 +3,15 @@
  * Preflight: is this allocation fit for training?
  *
  * A check is a question with an expected value and a found value. Every rank runs the probes of all
- * checks. Rank 0 collects the answers, compares them, and assigns each problem to the user or to the
- * node. The other ranks get the verdicts only.
+ * checks. Rank 0 collects the answers, compares them, and assigns each problem to the user or to
+ * the node. The other ranks get the verdicts only.
  * - Level 1 only queries the system.
  * - Level 2 measures each rank on its node.
  * - Level 3 measures between the ranks.
  * The library prints nothing except a progress bar.
  *
- * A check is one `const struct chex_check` in a file of this folder, one declaration in checks.h
- * and one line in the table of check.c.
+ * A check is one CHEX_CHECK in a file of this folder, one declaration in checks.h and one line in
+ * the table of check.c.
  */
 #ifndef CHEX_CHECK_CHECK_H
 #define CHEX_CHECK_CHECK_H

@@ -94,15 +94,10 @@ static void probe_fence(const struct chex_check_context *c, struct chex_check_re
                           "starts will be slow: look at the load of the nodes and at TreeWidth and "
                           "the fence of Slurm's PMIx");
 }
-const struct chex_check chex_check_fence = {
-    .name = "fence",
-    .question = "how fast do all ranks exchange a few bytes by the launcher?",
-    .modes = CHEX_IN_JOB,
-    .fault = CHEX_FAULT_NODE,
-    .probe = probe_fence,
-    .level = 3,
-    .start = CHEX_START_ALL,
-    .figures = fence_figures};
+CHEX_CHECK(fence, .name = "fence",
+           .question = "how fast do all ranks exchange a few bytes by the launcher?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_fence, .level = 3,
+           .start = CHEX_START_ALL, .figures = fence_figures);
 
 /* ---- collectives ---- */
 
@@ -196,15 +191,10 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
                       "memory and network",
                       c->launch->host);
 }
-const struct chex_check chex_check_collectives = {
-    .name = "collectives",
-    .question = "how fast are sums over all ranks, and are they right?",
-    .modes = CHEX_IN_JOB,
-    .fault = CHEX_FAULT_NODE,
-    .probe = probe_sums,
-    .level = 3,
-    .start = CHEX_START_ALL,
-    .figures = sum_figures};
+CHEX_CHECK(collectives, .name = "collectives",
+           .question = "how fast are sums over all ranks, and are they right?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_sums, .level = 3,
+           .start = CHEX_START_ALL, .figures = sum_figures);
 
 /* ---- gpu-sums ---- */
 
@@ -237,15 +227,10 @@ static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check
                       "data is corrupted between the GPUs: find the faulty node by halving the set "
                       "of nodes");
 }
-const struct chex_check chex_check_gpu_sums = {
-    .name = "gpu-sums",
-    .question = "how fast are steps whose gradients are summed over all GPUs?",
-    .modes = CHEX_IN_JOB,
-    .fault = CHEX_FAULT_NODE,
-    .probe = probe_gpu_sums,
-    .level = 3,
-    .start = CHEX_START_ALL,
-    .figures = gpu_figures};
+CHEX_CHECK(gpu_sums, .name = "gpu-sums",
+           .question = "how fast are steps whose gradients are summed over all GPUs?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_gpu_sums, .level = 3,
+           .start = CHEX_START_ALL, .figures = gpu_figures);
 
 /* ---- neighbours ---- */
 
@@ -301,12 +286,6 @@ static void probe_links(const struct chex_check_context *c, struct chex_check_re
     if (st == CHEX_OK)
         report_links(c, links, r);
 }
-const struct chex_check chex_check_neighbours = {.name = "neighbours",
-                                                 .question =
-                                                     "how fast does each node reach the next?",
-                                                 .modes = CHEX_IN_JOB,
-                                                 .fault = CHEX_FAULT_NODE,
-                                                 .probe = probe_links,
-                                                 .level = 3,
-                                                 .start = CHEX_START_ALL,
-                                                 .figures = link_figures};
+CHEX_CHECK(neighbours, .name = "neighbours", .question = "how fast does each node reach the next?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_links, .level = 3,
+           .start = CHEX_START_ALL, .figures = link_figures);

@@ -45,9 +45,8 @@ static void probe_engines(const struct chex_check_context *c, struct chex_check_
     if (good == 0)
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE, "no engine can run on this processor");
 }
-const struct chex_check chex_check_engines = {"engines",     "which engines can run on this node?",
-                                              CHEX_IN_ALL,   CHEX_FAULT_NODE,
-                                              probe_engines, NULL};
+CHEX_CHECK(engines, .name = "engines", .question = "which engines can run on this node?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_engines);
 
 static void probe_auto(const struct chex_check_context *c, struct chex_check_result *r) {
     char cuda[CHEX_ERROR_TEXT_BYTES], cpu[CHEX_ERROR_TEXT_BYTES];
@@ -66,12 +65,8 @@ static void probe_auto(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "pass --engine cpu to use the CPU on purpose; see gpu");
 }
-const struct chex_check chex_check_engine_auto = {"engine-auto",
-                                                  "which engine does --engine auto take?",
-                                                  CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                  CHEX_FAULT_USER,
-                                                  probe_auto,
-                                                  NULL};
+CHEX_CHECK(engine_auto, .name = "engine-auto", .question = "which engine does --engine auto take?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_auto);
 
 static void probe_gpu(const struct chex_check_context *c, struct chex_check_result *r) {
     const struct chex_gpu_view *g = &c->gpu;
@@ -90,6 +85,5 @@ static void probe_gpu(const struct chex_check_context *c, struct chex_check_resu
         chex_check_worsen(r, CHEX_FAIL, fault,
                           "pass --engine cpu to use the CPU, or request no GPU: %s", why);
 }
-const struct chex_check chex_check_gpu = {"gpu",       "can the allotted GPUs be used and seen?",
-                                          CHEX_IN_JOB, CHEX_FAULT_USER,
-                                          probe_gpu,   NULL};
+CHEX_CHECK(gpu, .name = "gpu", .question = "can the allotted GPUs be used and seen?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_gpu);

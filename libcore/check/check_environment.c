@@ -74,10 +74,9 @@ static void probe_nccl(const struct chex_check_context *c, struct chex_check_res
             chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                               "%s slows every step down; unset it unless you need it", off[i]);
 }
-const struct chex_check chex_check_nccl_env = {
-    "nccl-env",  "which settings of NCCL are in force, and from where?",
-    CHEX_IN_JOB, CHEX_FAULT_USER,
-    probe_nccl,  chex_check_same};
+CHEX_CHECK(nccl_env, .name = "nccl-env",
+           .question = "which settings of NCCL are in force, and from where?", .modes = CHEX_IN_JOB,
+           .fault = CHEX_FAULT_USER, .probe = probe_nccl, .across = chex_check_same);
 
 /* Whether Open MPI's mpirun sets this variable, to another value for each rank or run. */
 static bool set_by_mpirun(const char *variable) {
@@ -118,10 +117,10 @@ static void probe_mpi(const struct chex_check_context *c, struct chex_check_resu
                           "the tree fence of Slurm's PMIx may not wait for other nodes: unset "
                           "SLURM_PMIX_FENCE, or set it to ring");
 }
-const struct chex_check chex_check_mpi_env = {
-    "mpi-env",   "which settings of MPI and PMIx are in force, and from where?",
-    CHEX_IN_JOB, CHEX_FAULT_USER,
-    probe_mpi,   chex_check_same};
+CHEX_CHECK(mpi_env, .name = "mpi-env",
+           .question = "which settings of MPI and PMIx are in force, and from where?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_mpi,
+           .across = chex_check_same);
 
 /* The variable overrides the locking mode that our code selects when it opens a file. */
 static void probe_hdf5_env(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -134,6 +133,6 @@ static void probe_hdf5_env(const struct chex_check_context *c, struct chex_check
                           "HDF5_USE_FILE_LOCKING=%s fails on file systems without locks: unset it",
                           value);
 }
-const struct chex_check chex_check_hdf5_env = {
-    "hdf5-env",      "may HDF5 lock files?", CHEX_IN_JOB | CHEX_IN_LOGIN,
-    CHEX_FAULT_USER, probe_hdf5_env,         chex_check_same};
+CHEX_CHECK(hdf5_env, .name = "hdf5-env", .question = "may HDF5 lock files?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_hdf5_env,
+           .across = chex_check_same);

@@ -172,12 +172,8 @@ static void probe_workdir(const struct chex_check_context *c, struct chex_check_
     probe_folder(c, r, dir, CHEX_FAULT_USER, 16 * MIB, 1024 * MIB, false,
                  "start from a writable folder with free space that all nodes see");
 }
-const struct chex_check chex_check_workdir = {"workdir",
-                                              "can results be written in the current folder?",
-                                              CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                              CHEX_FAULT_USER,
-                                              probe_workdir,
-                                              NULL};
+CHEX_CHECK(workdir, .name = "workdir", .question = "can results be written in the current folder?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_workdir);
 
 /* The prolog does not have the job's TMPDIR, so it checks /tmp of the node. */
 static void probe_tmpdir(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -188,17 +184,13 @@ static void probe_tmpdir(const struct chex_check_context *c, struct chex_check_r
                  set ? "set TMPDIR to a writable folder with free space on this node"
                      : "/tmp of this node is full or cannot be written: clean it");
 }
-const struct chex_check chex_check_tmpdir = {
-    "tmpdir", "can temporary files be written?", CHEX_IN_ALL, CHEX_FAULT_NODE, probe_tmpdir, NULL};
+CHEX_CHECK(tmpdir, .name = "tmpdir", .question = "can temporary files be written?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_tmpdir);
 
 static void probe_shm(const struct chex_check_context *c, struct chex_check_result *r) {
     probe_folder(c, r, "/dev/shm", CHEX_FAULT_NODE, MIB, 64 * MIB, true,
                  "ranks of a node communicate through /dev/shm: free or enlarge it (container: "
                  "--shm-size)");
 }
-const struct chex_check chex_check_shm = {"shm",
-                                          "is there shared memory for the ranks of a node?",
-                                          CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                          CHEX_FAULT_NODE,
-                                          probe_shm,
-                                          NULL};
+CHEX_CHECK(shm, .name = "shm", .question = "is there shared memory for the ranks of a node?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_shm);

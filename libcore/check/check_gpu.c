@@ -120,10 +120,9 @@ static void across_driver(const struct chex_check_record *records,
             return;
     chex_check_same(records, all, n, merged);
 }
-const struct chex_check chex_check_gpu_driver = {
-    "gpu-driver", "is there an NVIDIA driver, and is it new enough?",
-    CHEX_IN_ALL,  CHEX_FAULT_NODE,
-    probe_driver, across_driver};
+CHEX_CHECK(gpu_driver, .name = "gpu-driver",
+           .question = "is there an NVIDIA driver, and is it new enough?", .modes = CHEX_IN_ALL,
+           .fault = CHEX_FAULT_NODE, .probe = probe_driver, .across = across_driver);
 
 /* ---- gpu-visible ---- */
 
@@ -175,9 +174,9 @@ static void across_visible(const struct chex_check_record *records,
             return;
         }
 }
-const struct chex_check chex_check_gpu_visible = {"gpu-visible", "which GPUs does each rank see?",
-                                                  CHEX_IN_JOB,   CHEX_FAULT_USER,
-                                                  probe_visible, across_visible};
+CHEX_CHECK(gpu_visible, .name = "gpu-visible", .question = "which GPUs does each rank see?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_visible,
+           .across = across_visible);
 
 /* ---- gpu-count ---- */
 
@@ -195,12 +194,9 @@ static void probe_count(const struct chex_check_context *c, struct chex_check_re
     chex_check_found(r, "%d", count);
     free(nvml);
 }
-const struct chex_check chex_check_gpu_count = {.name = "gpu-count",
-                                                .question = "how many GPUs answer?",
-                                                .modes = CHEX_IN_PROLOG,
-                                                .fault = CHEX_FAULT_NODE,
-                                                .probe = probe_count,
-                                                .is_count = true};
+CHEX_CHECK(gpu_count, .name = "gpu-count", .question = "how many GPUs answer?",
+           .modes = CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_count,
+           .is_count = true);
 
 /* ---- gpu-health ---- */
 
@@ -229,12 +225,8 @@ static void probe_health(const struct chex_check_context *c, struct chex_check_r
     }
     free(n);
 }
-const struct chex_check chex_check_gpu_health = {"gpu-health",
-                                                 "are the GPUs healthy?",
-                                                 CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                                 CHEX_FAULT_NODE,
-                                                 probe_health,
-                                                 NULL};
+CHEX_CHECK(gpu_health, .name = "gpu-health", .question = "are the GPUs healthy?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_health);
 
 /* ---- gpu-busy ---- */
 
@@ -275,12 +267,8 @@ static void probe_busy(const struct chex_check_context *c, struct chex_check_res
     }
     free(n);
 }
-const struct chex_check chex_check_gpu_busy = {"gpu-busy",
-                                               "do other processes use the GPUs?",
-                                               CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                               CHEX_FAULT_NODE,
-                                               probe_busy,
-                                               NULL};
+CHEX_CHECK(gpu_busy, .name = "gpu-busy", .question = "do other processes use the GPUs?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_busy);
 
 /* ---- gpu-memory ---- */
 
@@ -317,12 +305,8 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
             "that uses it");
     free(n);
 }
-const struct chex_check chex_check_gpu_memory = {"gpu-memory",
-                                                 "is the GPUs' memory free?",
-                                                 CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                                 CHEX_FAULT_NODE,
-                                                 probe_memory,
-                                                 NULL};
+CHEX_CHECK(gpu_memory, .name = "gpu-memory", .question = "is the GPUs' memory free?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_memory);
 
 /* ---- gpu-peer ---- */
 
@@ -358,7 +342,5 @@ static void probe_peer(const struct chex_check_context *c, struct chex_check_res
                           c->launch->local_size, own->links_up ? ", not NVLink" : "");
     free(n);
 }
-const struct chex_check chex_check_gpu_peer = {
-    "gpu-peer",  "can the GPUs of a node reach each other?",
-    CHEX_IN_JOB, CHEX_FAULT_USER,
-    probe_peer,  NULL};
+CHEX_CHECK(gpu_peer, .name = "gpu-peer", .question = "can the GPUs of a node reach each other?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_peer);

@@ -140,15 +140,9 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
                      m->device.name, m->device.pci_bus_id);
     judge_link(m, r);
 }
-const struct chex_check chex_check_gpu_copy = {.name = "gpu-copy",
-                                               .question =
-                                                   "how fast are copies between host and GPU?",
-                                               .modes = CHEX_IN_JOB,
-                                               .fault = CHEX_FAULT_NODE,
-                                               .probe = probe_copy,
-                                               .level = 2,
-                                               .start = CHEX_START_ALL,
-                                               .figures = copy_figures};
+CHEX_CHECK(gpu_copy, .name = "gpu-copy", .question = "how fast are copies between host and GPU?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_copy, .level = 2,
+           .start = CHEX_START_ALL, .figures = copy_figures);
 
 /* ---- gpu-memory-rate ---- */
 
@@ -180,13 +174,9 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
                           "gpu-health");
     free(nvml);
 }
-const struct chex_check chex_check_gpu_memory_rate = {.name = "gpu-memory-rate",
-                                                      .question = "how fast is the GPU's memory?",
-                                                      .modes = CHEX_IN_JOB,
-                                                      .fault = CHEX_FAULT_NODE,
-                                                      .probe = probe_memory,
-                                                      .level = 2,
-                                                      .figures = memory_figures};
+CHEX_CHECK(gpu_memory_rate, .name = "gpu-memory-rate", .question = "how fast is the GPU's memory?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_memory, .level = 2,
+           .figures = memory_figures);
 
 /* ---- gpu-after ---- */
 
@@ -217,10 +207,5 @@ static void probe_after(const struct chex_check_context *c, struct chex_check_re
     }
     free(nvml);
 }
-const struct chex_check chex_check_gpu_after = {.name = "gpu-after",
-                                                .question =
-                                                    "is the GPU still healthy after the load?",
-                                                .modes = CHEX_IN_JOB,
-                                                .fault = CHEX_FAULT_NODE,
-                                                .probe = probe_after,
-                                                .level = 2};
+CHEX_CHECK(gpu_after, .name = "gpu-after", .question = "is the GPU still healthy after the load?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_after, .level = 2);

@@ -30,10 +30,9 @@ static void probe_launch(const struct chex_check_context *c, struct chex_check_r
                           "the job has %d tasks, but this is one process: start it with srun",
                           left_out);
 }
-const struct chex_check chex_check_launch = {
-    "launch",     "how was this started, and as how many ranks?",
-    CHEX_IN_JOB,  CHEX_FAULT_USER,
-    probe_launch, chex_check_same};
+CHEX_CHECK(launch, .name = "launch", .question = "how was this started, and as how many ranks?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_launch,
+           .across = chex_check_same);
 
 static void probe_ranks(const struct chex_check_context *c, struct chex_check_result *r) {
     chex_check_expect(r, "each rank once, with consistent counts");
@@ -83,9 +82,9 @@ static void across_ranks(const struct chex_check_record *records,
         return;
     }
 }
-const struct chex_check chex_check_ranks = {"ranks",     "do all ranks agree on ranks and nodes?",
-                                            CHEX_IN_JOB, CHEX_FAULT_NODE,
-                                            probe_ranks, across_ranks};
+CHEX_CHECK(ranks, .name = "ranks", .question = "do all ranks agree on ranks and nodes?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_ranks,
+           .across = across_ranks);
 
 static void probe_cpus(const struct chex_check_context *c, struct chex_check_result *r) {
     const int wanted = chex_launch_env_int("SLURM_CPUS_PER_TASK", 0);
@@ -105,9 +104,8 @@ static void probe_cpus(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "one core reads, decodes and computes: ask for more with srun -c N");
 }
-const struct chex_check chex_check_cpus = {"cpus",      "does each rank have the requested CPUs?",
-                                           CHEX_IN_JOB, CHEX_FAULT_USER,
-                                           probe_cpus,  NULL};
+CHEX_CHECK(cpus, .name = "cpus", .question = "does each rank have the requested CPUs?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_cpus);
 
 enum { CPUS = 8192, WORD_BITS = 64 };
 
@@ -173,9 +171,9 @@ static void across_sharing(const struct chex_check_record *records,
         }
     }
 }
-const struct chex_check chex_check_sharing = {"cpu-sharing", "do two ranks run on the same CPU?",
-                                              CHEX_IN_JOB,   CHEX_FAULT_USER,
-                                              probe_sharing, across_sharing};
+CHEX_CHECK(sharing, .name = "cpu-sharing", .question = "do two ranks run on the same CPU?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_sharing,
+           .across = across_sharing);
 
 enum { SKEW_WARN_S = 1, SKEW_FAIL_S = 30 };
 
@@ -221,6 +219,5 @@ static void across_clock(const struct chex_check_record *records,
     chex_check_worsen(merged, skew > SKEW_FAIL_S ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_NODE,
                       "set the clock of node %s (chrony, NTP)", records[odd].host);
 }
-const struct chex_check chex_check_clock = {"clock",     "do the ranks' clocks agree?",
-                                            CHEX_IN_JOB, CHEX_FAULT_NODE,
-                                            probe_clock, across_clock};
+CHEX_CHECK(clock, .name = "clock", .question = "do the ranks' clocks agree?", .modes = CHEX_IN_JOB,
+           .fault = CHEX_FAULT_NODE, .probe = probe_clock, .across = across_clock);

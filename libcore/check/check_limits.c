@@ -54,12 +54,8 @@ static void probe_memlock(const struct chex_check_context *c, struct chex_check_
                           "set LimitMEMLOCK=infinity for slurmd and PropagateResourceLimitsExcept"
                           "=MEMLOCK in slurm.conf");
 }
-const struct chex_check chex_check_memlock = {"memlock",
-                                              "may enough memory be locked for the network?",
-                                              CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                              CHEX_FAULT_NODE,
-                                              probe_memlock,
-                                              NULL};
+CHEX_CHECK(memlock, .name = "memlock", .question = "may enough memory be locked for the network?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_memlock);
 
 static void probe_open_files(const struct chex_check_context *c, struct chex_check_result *r) {
     const uint64_t now = limit(RLIMIT_NOFILE);
@@ -73,12 +69,9 @@ static void probe_open_files(const struct chex_check_context *c, struct chex_che
         chex_check_worsen(r, now < 128 ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
                           "raise it with ulimit -n 4096 where the job is submitted");
 }
-const struct chex_check chex_check_open_files = {"open-files",
-                                                 "may enough files be open at a time?",
-                                                 CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                 CHEX_FAULT_USER,
-                                                 probe_open_files,
-                                                 NULL};
+CHEX_CHECK(open_files, .name = "open-files", .question = "may enough files be open at a time?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,
+           .probe = probe_open_files);
 
 static void probe_stack(const struct chex_check_context *c, struct chex_check_result *r) {
     char text[32];
@@ -90,12 +83,8 @@ static void probe_stack(const struct chex_check_context *c, struct chex_check_re
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
                           "raise it with ulimit -s 8192 where the job is submitted");
 }
-const struct chex_check chex_check_stack = {"stack",
-                                            "is the stack large enough for the threads?",
-                                            CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                            CHEX_FAULT_USER,
-                                            probe_stack,
-                                            NULL};
+CHEX_CHECK(stack, .name = "stack", .question = "is the stack large enough for the threads?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_stack);
 
 static const uint64_t min_memory = UINT64_C(256) << 20, wanted_memory = UINT64_C(2048) << 20;
 
@@ -145,12 +134,8 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
     else
         chex_check_worsen(r, CHEX_SKIP, CHEX_FAULT_NODE, "/proc/meminfo cannot be read");
 }
-const struct chex_check chex_check_memory = {"memory",
-                                             "is there memory for each rank?",
-                                             CHEX_IN_JOB | CHEX_IN_PROLOG,
-                                             CHEX_FAULT_USER,
-                                             probe_memory,
-                                             NULL};
+CHEX_CHECK(memory, .name = "memory", .question = "is there memory for each rank?",
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_USER, .probe = probe_memory);
 
 /* A checkpoint of DenseNet-121 with its moments has 85 MB. */
 static void probe_file_size(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -163,12 +148,9 @@ static void probe_file_size(const struct chex_check_context *c, struct chex_chec
         chex_check_worsen(r, now < 128 * MIB ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
                           "raise it with ulimit -f unlimited where the job is submitted");
 }
-const struct chex_check chex_check_file_size = {"file-size",
-                                                "may files be large enough for checkpoints?",
-                                                CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                CHEX_FAULT_USER,
-                                                probe_file_size,
-                                                NULL};
+CHEX_CHECK(file_size, .name = "file-size", .question = "may files be large enough for checkpoints?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,
+           .probe = probe_file_size);
 
 /* Libraries and the stacks of threads take 400 MiB of addresses before the first image. CUDA
  * reserves addresses for the memory of all GPUs and of the host. */
@@ -182,9 +164,6 @@ static void probe_address_space(const struct chex_check_context *c, struct chex_
         chex_check_worsen(r, now < 640 * MIB || gpu ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
                           "raise it with ulimit -v unlimited where the job is submitted");
 }
-const struct chex_check chex_check_address_space = {"address-space",
-                                                    "may a rank map enough memory?",
-                                                    CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                    CHEX_FAULT_USER,
-                                                    probe_address_space,
-                                                    NULL};
+CHEX_CHECK(address_space, .name = "address-space", .question = "may a rank map enough memory?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,
+           .probe = probe_address_space);

@@ -61,7 +61,6 @@ static void across_output(const struct chex_check_record *records,
     }
     free(other);
 }
-const struct chex_check chex_check_output = {
-    "output",     "do all nodes see the folder of results?",
-    CHEX_IN_JOB,  CHEX_FAULT_USER,
-    probe_output, across_output};
+CHEX_CHECK(output, .name = "output", .question = "do all nodes see the folder of results?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_output,
+           .across = across_output);

@@ -58,5 +58,5 @@ static void across(const struct chex_check_record *records,
     *merged = *all[0];
 }
 
-const struct chex_check chex_check_slurm_job = {
-    "slurm-job", "what does Slurm say of this job?", CHEX_IN_JOB, CHEX_FAULT_USER, probe, across};
+CHEX_CHECK(slurm_job, .name = "slurm-job", .question = "what does Slurm say of this job?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe, .across = across);

@@ -68,17 +68,11 @@ static void across_memory(const struct chex_check_record *records,
         chex_check_found(merged, "%.4g GB/s by all %d ranks of %s", slowest,
                          records[where].local_size, records[where].host);
 }
-const struct chex_check chex_check_memory_rate = {.name = "memory-rate",
-                                                  .question =
-                                                      "how fast is memory under the load of "
-                                                      "all ranks of the node?",
-                                                  .modes = CHEX_IN_ALL,
-                                                  .fault = CHEX_FAULT_NODE,
-                                                  .probe = probe_memory,
-                                                  .across = across_memory,
-                                                  .level = 2,
-                                                  .start = CHEX_START_TOGETHER,
-                                                  .figures = memory_figures};
+CHEX_CHECK(memory_rate, .name = "memory-rate",
+           .question = "how fast is memory under the load of all ranks of the node?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_memory,
+           .across = across_memory, .level = 2, .start = CHEX_START_TOGETHER,
+           .figures = memory_figures);
 
 /* ---- compute-rate ---- */
 
@@ -123,15 +117,10 @@ static void probe_compute(const struct chex_check_context *c, struct chex_check_
     chex_check_found(r, "%.4g GFLOP/s, %s %s", r->figures[0], variant,
                      chex_precision_names[e->config.precision]);
 }
-const struct chex_check chex_check_compute_rate = {
-    .name = "compute-rate",
-    .question = "how fast are matrix products from the caches?",
-    .modes = CHEX_IN_ALL,
-    .fault = CHEX_FAULT_NODE,
-    .probe = probe_compute,
-    .level = 2,
-    .start = CHEX_START_TOGETHER,
-    .figures = compute_figures};
+CHEX_CHECK(compute_rate, .name = "compute-rate",
+           .question = "how fast are matrix products from the caches?", .modes = CHEX_IN_ALL,
+           .fault = CHEX_FAULT_NODE, .probe = probe_compute, .level = 2,
+           .start = CHEX_START_TOGETHER, .figures = compute_figures);
 
 /* ---- cpu-share ---- */
 
@@ -188,10 +177,6 @@ static void probe_share(const struct chex_check_context *c, struct chex_check_re
                           c->launch->host);
     }
 }
-const struct chex_check chex_check_cpu_share = {.name = "cpu-share",
-                                                .question =
-                                                    "did the ranks get all the time of their CPUs?",
-                                                .modes = CHEX_IN_ALL,
-                                                .fault = CHEX_FAULT_NODE,
-                                                .probe = probe_share,
-                                                .level = 2};
+CHEX_CHECK(cpu_share, .name = "cpu-share",
+           .question = "did the ranks get all the time of their CPUs?", .modes = CHEX_IN_ALL,
+           .fault = CHEX_FAULT_NODE, .probe = probe_share, .level = 2);

@@ -49,15 +49,10 @@ static void probe_rate(const struct chex_check_context *c, struct chex_check_res
     chex_measure_end(m, r);
     r->kind = chex_check_cpu_kind(c, m->cpu_steps.how);
 }
-const struct chex_check chex_check_step_rate = {.name = "step-rate",
-                                                .question = "how fast are training steps of this "
-                                                            "rank's processors?",
-                                                .modes = CHEX_IN_ALL,
-                                                .fault = CHEX_FAULT_NODE,
-                                                .probe = probe_rate,
-                                                .level = 2,
-                                                .start = CHEX_START_TOGETHER,
-                                                .figures = step_figures};
+CHEX_CHECK(step_rate, .name = "step-rate",
+           .question = "how fast are training steps of this rank's processors?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_rate, .level = 2,
+           .start = CHEX_START_TOGETHER, .figures = step_figures);
 
 static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
@@ -69,15 +64,10 @@ static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check
     chex_measure_end(m, r);
     r->kind = chex_check_gpu_kind(m);
 }
-const struct chex_check chex_check_gpu_step_rate = {.name = "gpu-step-rate",
-                                                    .question =
-                                                        "how fast are training steps of its GPU?",
-                                                    .modes = CHEX_IN_JOB,
-                                                    .fault = CHEX_FAULT_NODE,
-                                                    .probe = probe_gpu_rate,
-                                                    .level = 2,
-                                                    .start = CHEX_START_TOGETHER,
-                                                    .figures = step_figures};
+CHEX_CHECK(gpu_step_rate, .name = "gpu-step-rate",
+           .question = "how fast are training steps of its GPU?", .modes = CHEX_IN_JOB,
+           .fault = CHEX_FAULT_NODE, .probe = probe_gpu_rate, .level = 2,
+           .start = CHEX_START_TOGETHER, .figures = step_figures);
 
 /* ---- step-bits ---- */
 
@@ -162,19 +152,11 @@ static void across_gpu_bits(const struct chex_check_record *records,
     compare_bits(records, all, n, CHEX_WARN, merged);
 }
 
-const struct chex_check chex_check_step_bits = {.name = "step-bits",
-                                                .question = "does every step give the same bits?",
-                                                .modes = CHEX_IN_ALL,
-                                                .fault = CHEX_FAULT_NODE,
-                                                .probe = probe_bits,
-                                                .across = across_bits,
-                                                .level = 2};
+CHEX_CHECK(step_bits, .name = "step-bits", .question = "does every step give the same bits?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_bits,
+           .across = across_bits, .level = 2);
 
-const struct chex_check chex_check_gpu_step_bits = {
-    .name = "gpu-step-bits",
-    .question = "does every step on GPUs of one kind give the same bits?",
-    .modes = CHEX_IN_JOB,
-    .fault = CHEX_FAULT_NODE,
-    .probe = probe_gpu_bits,
-    .across = across_gpu_bits,
-    .level = 2};
+CHEX_CHECK(gpu_step_bits, .name = "gpu-step-bits",
+           .question = "does every step on GPUs of one kind give the same bits?",
+           .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_gpu_bits,
+           .across = across_gpu_bits, .level = 2);

@@ -95,15 +95,9 @@ static void probe_tmpdir_rate(const struct chex_check_context *c, struct chex_ch
     if (!skips_node_disk(c, r))
         probe_write(c, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, r);
 }
-const struct chex_check chex_check_tmpdir_rate = {.name = "tmpdir-rate",
-                                                  .question =
-                                                      "how fast are temporary files written?",
-                                                  .modes = CHEX_IN_ALL,
-                                                  .fault = CHEX_FAULT_NODE,
-                                                  .probe = probe_tmpdir_rate,
-                                                  .level = 2,
-                                                  .start = CHEX_START_TOGETHER,
-                                                  .figures = tmpdir_figures};
+CHEX_CHECK(tmpdir_rate, .name = "tmpdir-rate", .question = "how fast are temporary files written?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_tmpdir_rate, .level = 2,
+           .start = CHEX_START_TOGETHER, .figures = tmpdir_figures);
 
 char *chex_check_existing(const char *path) {
     char *dir = path ? strdup(path) : getcwd(NULL, 0);
@@ -145,13 +139,9 @@ static void probe_output(const struct chex_check_context *c, struct chex_check_r
     else
         probe_results(c, r);
 }
-const struct chex_check chex_check_output_rate = {.name = "output-rate",
-                                                  .question = "how fast are results written?",
-                                                  .modes = CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                  .fault = CHEX_FAULT_USER,
-                                                  .probe = probe_output,
-                                                  .level = 2,
-                                                  .figures = output_figures};
+CHEX_CHECK(output_rate, .name = "output-rate", .question = "how fast are results written?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_output,
+           .level = 2, .figures = output_figures);
 
 /* ---- reading ---- */
 
@@ -261,12 +251,7 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
     }
     free(path);
 }
-const struct chex_check chex_check_data_rate = {.name = "data-rate",
-                                                .question =
-                                                    "how fast are shards read, and are they sound?",
-                                                .modes = CHEX_IN_JOB | CHEX_IN_LOGIN,
-                                                .fault = CHEX_FAULT_USER,
-                                                .probe = probe_data,
-                                                .level = 2,
-                                                .start = CHEX_START_TOGETHER,
-                                                .figures = data_figures};
+CHEX_CHECK(data_rate, .name = "data-rate",
+           .question = "how fast are shards read, and are they sound?",
+           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_data,
+           .level = 2, .start = CHEX_START_TOGETHER, .figures = data_figures);

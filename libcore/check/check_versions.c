@@ -64,10 +64,9 @@ static void probe_chexnet(const struct chex_check_context *c, struct chex_check_
     chex_check_expect(r, "%s", CHEXNET_VERSION);
     chex_check_found(r, "%s, %s", CHEXNET_VERSION, CHEXNET_COMPILER);
 }
-const struct chex_check chex_check_chexnet = {
-    "chexnet",     "which chexnet is this, the same on every node?",
-    CHEX_IN_ALL,   CHEX_FAULT_NODE,
-    probe_chexnet, chex_check_same};
+CHEX_CHECK(chexnet, .name = "chexnet", .question = "which chexnet is this, the same on every node?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_chexnet,
+           .across = chex_check_same);
 
 static void probe_hdf5(const struct chex_check_context *c, struct chex_check_result *r) {
     char built[32], found[32];
@@ -77,9 +76,9 @@ static void probe_hdf5(const struct chex_check_context *c, struct chex_check_res
     snprintf(found, sizeof found, "%u.%u.%u", major, minor, release);
     compare(c, r, "HDF5", built, found, 2, CHEX_FAIL);
 }
-const struct chex_check chex_check_hdf5 = {"hdf5",      "is HDF5 the one we were built for?",
-                                           CHEX_IN_ALL, CHEX_FAULT_NODE,
-                                           probe_hdf5,  chex_check_same};
+CHEX_CHECK(hdf5, .name = "hdf5", .question = "is HDF5 the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_hdf5,
+           .across = chex_check_same);
 
 /* PMIx_Get_version: "OpenPMIx 4.2.2 (PMIx Standard: ...)". 5.0.0 and 5.0.1 cannot
  * communicate with other versions. */
@@ -103,10 +102,9 @@ static void probe_pmix(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, library_fault(c),
                           "PMIx 5.0.0 and 5.0.1 do not work with other versions; use 5.0.2");
 }
-const struct chex_check chex_check_pmix = {
-    "pmix",      "is the PMIx client the one we were built for?",
-    CHEX_IN_ALL, CHEX_FAULT_NODE,
-    probe_pmix,  chex_check_same};
+CHEX_CHECK(pmix, .name = "pmix", .question = "is the PMIx client the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_pmix,
+           .across = chex_check_same);
 
 static void probe_hwloc(const struct chex_check_context *c, struct chex_check_result *r) {
     char built[32], found[32];
@@ -118,32 +116,31 @@ static void probe_hwloc(const struct chex_check_context *c, struct chex_check_re
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "hwloc 2.5 and 2.6 are known to crash under Slurm's PMIx; use 2.7.1");
 }
-const struct chex_check chex_check_hwloc = {
-    "hwloc",     "is hwloc (interface version) the one we were built for?",
-    CHEX_IN_ALL, CHEX_FAULT_NODE,
-    probe_hwloc, chex_check_same};
+CHEX_CHECK(hwloc, .name = "hwloc",
+           .question = "is hwloc (interface version) the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_hwloc,
+           .across = chex_check_same);
 
 static void probe_libpng(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "libpng", PNG_LIBPNG_VER_STRING, png_get_libpng_ver(NULL), 2, CHEX_FAIL);
 }
-const struct chex_check chex_check_libpng = {"libpng",     "is libpng the one we were built for?",
-                                             CHEX_IN_ALL,  CHEX_FAULT_NODE,
-                                             probe_libpng, chex_check_same};
+CHEX_CHECK(libpng, .name = "libpng", .question = "is libpng the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_libpng,
+           .across = chex_check_same);
 
 static void probe_zlib(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "zlib", ZLIB_VERSION, zlibVersion(), 1, CHEX_FAIL);
 }
-const struct chex_check chex_check_zlib = {"zlib",      "is zlib the one we were built for?",
-                                           CHEX_IN_ALL, CHEX_FAULT_NODE,
-                                           probe_zlib,  chex_check_same};
+CHEX_CHECK(zlib, .name = "zlib", .question = "is zlib the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_zlib,
+           .across = chex_check_same);
 
 static void probe_jansson(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "jansson", JANSSON_VERSION, jansson_version_str(), 1, CHEX_FAIL);
 }
-const struct chex_check chex_check_jansson = {
-    "jansson",     "is jansson the one we were built for?",
-    CHEX_IN_ALL,   CHEX_FAULT_NODE,
-    probe_jansson, chex_check_same};
+CHEX_CHECK(jansson, .name = "jansson", .question = "is jansson the one we were built for?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_jansson,
+           .across = chex_check_same);
 
 /* The state of a loadable module. LACKS: a library that it needs is missing. BROKEN: any other
  * error of the loader. */
@@ -197,7 +194,6 @@ static void probe_modules(const struct chex_check_context *c, struct chex_check_
         judge_part(c, part, several && i == 0, lacks, &why, r);
     }
 }
-const struct chex_check chex_check_modules = {
-    "modules",     "which parts are installed and can be loaded?",
-    CHEX_IN_ALL,   CHEX_FAULT_NODE,
-    probe_modules, chex_check_same};
+CHEX_CHECK(modules, .name = "modules", .question = "which parts are installed and can be loaded?",
+           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_modules,
+           .across = chex_check_same);

@@ -7,6 +7,9 @@
 
 #include "check/check.h"
 
+/* Defines chex_check_ID: CHEX_CHECK(ID, .name = "id", .question = "...", ...). */
+#define CHEX_CHECK(id, ...) const struct chex_check chex_check_##id = {__VA_ARGS__}
+
 /* check_versions.c */
 extern const struct chex_check chex_check_chexnet, chex_check_hdf5, chex_check_pmix,
     chex_check_hwloc, chex_check_libpng, chex_check_zlib, chex_check_jansson, chex_check_modules;
