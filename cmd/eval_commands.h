@@ -28,8 +28,8 @@ extern const struct chex_opt_program *const eval_subcommands[];
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct chex_eval_settings, field)
 #define EVAL_CHECKPOINT_ROWS                                                                       \
-    OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .letter = 'c', .metavar = "FILE",            \
-           .of_rank = true,                                                                        \
+    OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .basic = true, .letter = 'c',                \
+           .metavar = "FILE", .of_rank = true,                                                     \
            .help =                                                                                 \
                "checkpoint of chex-train, safetensors or PyTorch file, recognised by content"),    \
         OPTION("weights", CHOICE, EVAL_AT(weights), .def = "auto", .metavar = "auto|ema|last",     \
@@ -53,11 +53,12 @@ extern const struct chex_opt_program *const eval_subcommands[];
                .choices = chex_precision_names,                                                    \
                .help = "arithmetic; where the cpu engine has AMX or the GPU multiplies it, the "   \
                        "default is bf16"),                                                         \
-        OPTION("engine", STRING, EVAL_AT(engine), .def = "auto", .metavar = "auto|cuda|cpu|ref",   \
-               .of_rank = true, .help = "what computes, with a variant as in cpu:avx2")
+        OPTION("engine", STRING, EVAL_AT(engine), .basic = true, .def = "auto",                    \
+               .metavar = "auto|cuda|cpu|ref", .of_rank = true,                                    \
+               .help = "what computes, with a variant as in cpu:avx2")
 #define EVAL_THREADS_ROW(what)                                                                     \
-    OPTION("threads", INT, EVAL_AT(threads), .of_rank = true, .def = "0", .metavar = "N",          \
-           .min = 0, .max = 4096, .help = what)
+    OPTION("threads", INT, EVAL_AT(threads), .basic = true, .of_rank = true, .def = "0",           \
+           .metavar = "N", .min = 0, .max = 4096, .help = what)
 #define EVAL_SCORES_ROW                                                                            \
     OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",             \
            .choices = chex_score_kind_names,                                                       \
@@ -78,36 +79,37 @@ extern const struct chex_opt_program *const eval_subcommands[];
                .help = "how intervals are computed; logit: DeLong's of the textbooks; bootstrap: " \
                        "percentiles; both too narrow with few positives"),                         \
         EVAL_SEED_ROW,                                                                             \
-        OPTION("compare", STRING, EVAL_AT(compare), .def = "published",                            \
+        OPTION("compare", STRING, EVAL_AT(compare), .basic = true, .def = "published",             \
                .metavar = "published|none|FILE", .of_rank = true,                                  \
                .help =                                                                             \
                    "bundled figures (published:COLUMN for one), or a table such as auroc.csv"),    \
-        OPTION("threshold", STRING, EVAL_AT(threshold), .metavar = "youden|f1|FILE",               \
+        OPTION("threshold", STRING, EVAL_AT(threshold), .basic = true,                             \
+               .metavar = "youden|f1|FILE",                                                        \
                .help = "thresholds of decisions: youden, f1, sensitivity=X or specificity=X "      \
                        "chooses them on these images; a number; a file of chex-eval deploy "       \
                        "(that of the checkpoint, else youden)"),                                   \
         OPTION("prevalence", STRING, EVAL_AT(prevalence), .metavar = "LIST",                       \
                .help = "share of positives for which predictive values are also given: X, or "     \
                        "CLASS=X,..."),                                                             \
-        OPTION("table", CHOICE, EVAL_AT(table), .def = "auroc", .metavar = "KIND",                 \
+        OPTION("table", CHOICE, EVAL_AT(table), .basic = true, .def = "auroc", .metavar = "KIND",  \
                .choices = chex_eval_table_names,                                                   \
                .help = "printed table: auroc, operating, calibration, or all three")
 #define EVAL_GROUP_ROWS                                                                            \
-    OPTION("unit", CHOICE, EVAL_AT(unit), .def = "image", .metavar = "UNIT",                       \
+    OPTION("unit", CHOICE, EVAL_AT(unit), .basic = true, .def = "image", .metavar = "UNIT",        \
            .choices = chex_unit_names, .help = "what is scored: each image, study or patient"),    \
         OPTION("unit-score", CHOICE, EVAL_AT(unit_score), .def = "max", .metavar = "HOW",          \
                .choices = chex_unit_score_names,                                                   \
                .help = "score of a study or patient from those of its images"),                    \
-        OPTION("subgroups", STRING, EVAL_AT(subgroups), .metavar = "all|none|LIST",                \
+        OPTION("subgroups", STRING, EVAL_AT(subgroups), .basic = true, .metavar = "all|none|LIST", \
                .help = "print figures by sex, age, view, source, size; results always have them "  \
                        "where images differ"),                                                     \
         OPTION("age-bands", STRING, EVAL_AT(age_bands), .def = CHEX_AGE_BANDS_DEFAULT,             \
                .metavar = "YEARS,...", .help = "first ages of the age bands after the first")
 #define EVAL_OUTPUT_ROW(value, what)                                                               \
-    OPTION("output", STRING, EVAL_AT(output), .of_rank = true, .letter = 'o', .metavar = value,    \
-           .help = what)
+    OPTION("output", STRING, EVAL_AT(output), .basic = true, .of_rank = true, .letter = 'o',       \
+           .metavar = value, .help = what)
 #define EVAL_FORCE_ROW                                                                             \
-    OPTION("force", FLAG, EVAL_AT(force), .of_rank = true, .letter = 'f',                          \
+    OPTION("force", FLAG, EVAL_AT(force), .basic = true, .of_rank = true, .letter = 'f',           \
            .help = "replace results that stand there")
 
 #define EVAL_EXIT_STATUS                                                                           \

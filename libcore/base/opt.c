@@ -592,24 +592,60 @@ enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char 
     return o ? set->origin[o - set->program->opts] : CHEX_FROM_DEFAULT;
 }
 
+enum { HELP_COLUMN = 35, HELP_WIDTH = 100, HELP_OPTIONS = 30 };
+
+/* Prints the words of `text` from column `at` on. Later lines begin at HELP_COLUMN. */
+static void put_wrapped(const char *text, size_t at, FILE *to) {
+    for (bool first = true; *text; first = false) {
+        const size_t length = strcspn(text, " ");
+        const bool fits = first || at + 1 + length <= HELP_WIDTH;
+        fprintf(to, fits ? "%*s%.*s" : "\n%*s%.*s", fits ? !first : HELP_COLUMN, "", (int)length,
+                text);
+        at = (fits ? at + !first : HELP_COLUMN) + length;
+        text += length + (text[length] == ' ');
+    }
+    fputc('\n', to);
+}
+
 static void print_option(const struct chex_opt *o, FILE *to) {
-    char left[96], letter[8] = "    ";
+    char letter[8] = "    ", text[1024];
     if (o->letter)
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
-    snprintf(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->metavar ? " " : "",
-             o->metavar ? o->metavar : "");
-    fprintf(to, "%-34s %s", left, o->help);
-    if (o->type == CHEX_OPT_CHOICE) {
-        fputs(" (", to);
-        for (size_t i = 0; listed_choice(o, i); i++)
-            fprintf(to, "%s%s", i ? ", " : "", o->choices[i]);
-        fputs(")", to);
+    const int left = fprintf(to, "  %s--%s%s%s", letter, o->name, o->metavar ? " " : "",
+                             o->metavar ? o->metavar : "");
+    const int gap = left < HELP_COLUMN ? HELP_COLUMN - left : 1;
+    fprintf(to, "%*s", gap, "");
+    size_t n = (size_t)snprintf(text, sizeof text, "%s", o->help);
+    for (size_t i = 0; o->type == CHEX_OPT_CHOICE && listed_choice(o, i) && n < sizeof text; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s", i ? ", " : " (", o->choices[i],
+                              listed_choice(o, i + 1) ? "" : ")");
+    if (o->def && n < sizeof text)
+        n += (size_t)snprintf(text + n, sizeof text - n, " [%s]", o->def);
+    if (o->required && n < sizeof text)
+        snprintf(text + n, sizeof text - n, " (required)");
+    put_wrapped(text, (size_t)(left + gap), to);
+}
+
+/* A heading is printed only if an option follows it. Returns the number of options left out. */
+static size_t print_options(const struct chex_opt_program *program, bool all, FILE *to) {
+    const char *heading = NULL;
+    size_t options = 0, left_out = 0;
+    for (size_t i = 0; i < program->count; i++)
+        options += program->opts[i].type != CHEX_OPT_GROUP;
+    for (size_t i = 0; i < program->count; i++) {
+        const struct chex_opt *o = &program->opts[i];
+        if (o->type == CHEX_OPT_GROUP) {
+            heading = o->help;
+        } else if (all || o->basic || options <= HELP_OPTIONS) {
+            if (heading)
+                fprintf(to, "\n%s\n", heading);
+            heading = NULL;
+            print_option(o, to);
+        } else {
+            left_out++;
+        }
     }
-    if (o->def)
-        fprintf(to, " [%s]", o->def);
-    if (o->required)
-        fputs(" (required)", to);
-    fputc('\n', to);
+    return left_out;
 }
 
 static bool has_type(const struct chex_opt_program *program, enum chex_opt_type type) {
@@ -633,7 +669,7 @@ static void print_subcommands(const struct chex_opt_program *command, FILE *to) 
                 command->name, list[0]->word);
 }
 
-void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
+void chex_opt_print_help(const struct chex_opt_program *program, bool all, FILE *to) {
     fprintf(to, "%s: %s\n\n", program->name, program->summary);
     const char *line = program->usage;
     for (bool first = true; line && *line; first = false) {
@@ -641,12 +677,10 @@ void chex_opt_print_help(const struct chex_opt_program *program, FILE *to) {
         fprintf(to, "%s %.*s\n", first ? "usage:" : "      ", (int)n, line);
         line += n + (line[n] == '\n');
     }
-    for (size_t i = 0; i < program->count; i++)
-        if (program->opts[i].type == CHEX_OPT_GROUP)
-            fprintf(to, "\n%s\n", program->opts[i].help);
-        else
-            print_option(&program->opts[i], to);
+    const size_t left_out = print_options(program, all, to);
     fputc('\n', to);
+    if (left_out)
+        fprintf(to, "%zu more options for special cases: %s --help all\n", left_out, program->name);
     if (has_type(program, CHEX_OPT_BYTES))
         fputs("Sizes take K M G (powers of 1024).\n", to);
     if (has_type(program, CHEX_OPT_DURATION))
@@ -776,8 +810,9 @@ bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
     const struct chex_opt_common *common = settings;
     const char *name = set->program->name;
     char buf[256];
+    const char *word = chex_opt_word(set, 0);
     if (common->help)
-        chex_opt_print_help(set->program, stdout);
+        chex_opt_print_help(set->program, word && strcmp(word, "all") == 0, stdout);
     else if (common->version)
         printf("%.*s %s\n%s\ncompiler %s\n", (int)strcspn(name, " "), name, CHEXNET_VERSION,
                libraries(buf, sizeof buf), CHEXNET_COMPILER);

@@ -50,6 +50,7 @@ struct chex_opt {
     double min, max;            /* used if max > min */
     bool required;
     bool typed_only; /* not allowed in a --config file, because it acts before the file is read */
+    bool basic;      /* the short --help lists it (chex_opt_print_help) */
     bool of_rank;    /* belongs to a node or rank: ranks of one run may have different values */
     bool repeats;    /* text: each further value on the command line is one more word
                         (chex_opt_word) */
@@ -80,46 +81,28 @@ struct chex_opt_common {
 /* Put CHEX_OPT_COMMON first in each table; the settings struct must have a member
  * `struct chex_opt_common common` first. */
 extern const char *const chex_log_level_names[];
+#define CHEX_OPT_SHARED(long_name, member, kind, ...)                                              \
+    {                                                                                              \
+        .name = long_name, .type = CHEX_OPT_##kind,                                                \
+        .at = offsetof(struct chex_opt_common, member), __VA_ARGS__                                \
+    }
 #define CHEX_OPT_COMMON                                                                            \
     {.type = CHEX_OPT_GROUP, .help = "Shared options"},                                            \
-        {"help",                                                                                   \
-         'h',                                                                                      \
-         CHEX_OPT_FLAG,                                                                            \
-         offsetof(struct chex_opt_common, help),                                                   \
-         .help = "show this help and exit",                                                        \
-         .typed_only = true},                                                                      \
-        {"version",                                                                                \
-         'V',                                                                                      \
-         CHEX_OPT_FLAG,                                                                            \
-         offsetof(struct chex_opt_common, version),                                                \
-         .help = "show the version and what it was built with, and exit",                          \
-         .typed_only = true},                                                                      \
-        {"quiet", 'q', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, quiet),                     \
-         .help = "only warnings and errors"},                                                      \
-        {"verbose", 'v', CHEX_OPT_FLAG, offsetof(struct chex_opt_common, verbose),                 \
-         .help = "debug messages too"},                                                            \
-        {"log-level",                                                                              \
-         0,                                                                                        \
-         CHEX_OPT_CHOICE,                                                                          \
-         offsetof(struct chex_opt_common, log_level),                                              \
-         "info",                                                                                   \
-         "LEVEL",                                                                                  \
-         "how much to say on stderr",                                                              \
-         chex_log_level_names},                                                                    \
-        {"json", 0, CHEX_OPT_FLAG, offsetof(struct chex_opt_common, json),                         \
-         .help = "print the result as one JSON object on stdout"},                                 \
-        {"config",                                                                                 \
-         0,                                                                                        \
-         CHEX_OPT_STRING,                                                                          \
-         offsetof(struct chex_opt_common, config),                                                 \
-         NULL,                                                                                     \
-         "FILE",                                                                                   \
-         "read options from FILE, lines of name = value",                                          \
-         .typed_only = true},                                                                      \
-    {                                                                                              \
-        "print-config", 0, CHEX_OPT_FLAG, offsetof(struct chex_opt_common, print_config),          \
-            .help = "print every effective option with its origin, and exit", .typed_only = true   \
-    }
+        CHEX_OPT_SHARED("help", help, FLAG, .letter = 'h', .typed_only = true, .basic = true,      \
+                        .help = "show the help and exit; --help all: with every option"),          \
+        CHEX_OPT_SHARED("version", version, FLAG, .letter = 'V', .typed_only = true,               \
+                        .basic = true,                                                             \
+                        .help = "show the version and what it was built with, and exit"),          \
+        CHEX_OPT_SHARED("quiet", quiet, FLAG, .letter = 'q', .help = "only warnings and errors"),  \
+        CHEX_OPT_SHARED("verbose", verbose, FLAG, .letter = 'v', .help = "debug messages too"),    \
+        CHEX_OPT_SHARED("log-level", log_level, CHOICE, .def = "info", .metavar = "LEVEL",         \
+                        .choices = chex_log_level_names, .help = "how much to say on stderr"),     \
+        CHEX_OPT_SHARED("json", json, FLAG, .basic = true,                                         \
+                        .help = "print the result as one JSON object on stdout"),                  \
+        CHEX_OPT_SHARED("config", config, STRING, .metavar = "FILE", .typed_only = true,           \
+                        .basic = true, .help = "read options from FILE, lines of name = value"),   \
+        CHEX_OPT_SHARED("print-config", print_config, FLAG, .typed_only = true, .basic = true,     \
+                        .help = "print every effective option with its origin, and exit")
 
 struct chex_opt_set; /* the origin of each value, and the strings that the set owns */
 
@@ -173,7 +156,9 @@ enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char 
 enum chex_status chex_opt_take(struct chex_opt_set *set, const struct chex_opt *opt, void *settings,
                                const char *value, const char *where, struct chex_error *err);
 
-void chex_opt_print_help(const struct chex_opt_program *program, FILE *to);
+/* Prints --help; option lines have at most 100 columns. Of more than 30 options only the `basic`
+ * ones are listed, unless `all` is set. */
+void chex_opt_print_help(const struct chex_opt_program *program, bool all, FILE *to);
 
 /* Prints lines `name = value   # origin`. A --config file can contain them. */
 void chex_opt_print_config(const struct chex_opt_set *set, const void *settings, FILE *to);
@@ -188,7 +173,7 @@ char *chex_opt_command(const struct chex_opt_set *set, const void *settings);
  * of memory. */
 json_t *chex_opt_same(const struct chex_opt_set *set, const void *settings);
 
-/* --help, --version and --print-config: prints to stdout. False if none of them was given.
+/* --help [all], --version and --print-config: prints to stdout. False if none of them was given.
  * libraries: writes the line of --version that lists libraries. */
 bool chex_opt_inform(const struct chex_opt_set *set, const void *settings,
                      const char *(*libraries)(char *buf, size_t size));

@@ -7,6 +7,11 @@
 # As a program, `bash chex.bash COMMAND WORD... CURRENT`, it prints what completes the last word, one a
 # line, folders with a slash. The completions of zsh and fish call it.
 
+# The help of a command with every option. Wrapped lines begin at column 35 and are joined.
+_chex_help() {
+    "$@" --help all 2>/dev/null | sed ':more;N;$!b more;s/\n \{35\}/ /g'
+}
+
 # Option lines of the help: "      --name METAVAR   text (a, b, c) [default]".
 _chex_options() {
     sed -n 's/^  \(-., \|    \)\(--[a-z0-9-]*\).*/\2/p' <<<"$1"
@@ -51,11 +56,11 @@ _chex_complete_value() {
 _chex() {
     local command=$1 current=$2 previous=$3 help subcommand='' word words='' option=''
     COMPREPLY=()
-    help=$("$command" --help 2>/dev/null) || return
+    help=$(_chex_help "$command")
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         if grep -qxF -- "$word" <<<"$(_chex_subcommands "$help")"; then
             subcommand=$word
-            help=$("$command" "$subcommand" --help 2>/dev/null) || return
+            help=$(_chex_help "$command" "$subcommand")
             break
         fi
     done

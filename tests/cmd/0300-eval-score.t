@@ -184,7 +184,7 @@ expect_status 2 chex-eval
 error_line 'chex-eval needs --data DIR' "without options the command says what it needs"
 expect_status 2 chex-eval --data d --checkpoint c
 error_line 'chex-eval needs --output DIR' "nowhere to write"
-expect_status 0 chex-eval --help
+expect_status 0 chex-eval --help all
 for option in data checkpoint output split model image-size precision engine threads workers tta \
     bootstrap cluster interval compare allow-overlap force; do
     like "$(out)" "--$option " "--help names --$option"

@@ -9,11 +9,11 @@ source "$SOURCE/share/completions/chex.bash"
 # All option names of a command and of its subcommands.
 help_options() {
     local help sub
-    help=$("$1" --help)
+    help=$(_chex_help "$1")
     {
         _chex_options "$help"
         for sub in $(_chex_subcommands "$help"); do
-            _chex_options "$("$1" "$sub" --help)"
+            _chex_options "$(_chex_help "$1" "$sub")"
         done
     } | sort -u
 }
@@ -31,14 +31,14 @@ completed() {
 
 found=0
 for command in chex-shard chex-train chex-eval chex-env; do
-    have "$command" || { skip "$command is not built" 6; continue; }
+    have "$command" || { skip "$command is not built" 8; continue; }
     found=1
     page=$SOURCE/share/man/$command.1
     [ -f "$page" ]
     ok $? "$command has a manual page" || continue
     is "$(diff <(help_options "$command") <(man_options "$page"))" "" \
         "$command: help and manual page name the same options"
-    top=$(_chex_options "$("$command" --help)" | sort -u)
+    top=$(_chex_options "$(_chex_help "$command")" | sort -u)
     is "$(completed "$command" -- | sort -u)" "$top" "$command: so does the completion"
     for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT FILES "EXIT STATUS" EXAMPLES; do
         # EXAMPLES is near the top, where mdoc allows only a subsection.
@@ -47,6 +47,10 @@ for command in chex-shard chex-train chex-eval chex-env; do
     is "$(cat sections)" "" "$command: the page has its sections"
     is "$(sed -n '/^.Sh EXIT STATUS/,/^.El/s/^\.It //p' "$page" | tr '\n' ' ')" "0 1 2 3 4 5 6 7 8 9 " \
         "$command: every exit status is explained"
+    ! "$command" --help all | sed '/^Subcommands/,$d' | grep -nE '^.{101}'
+    ok $? "$command: no line of the help has more than 100 columns"
+    [ "$(_chex_options "$("$command" --help)" | wc -l)" -le 35 ]
+    ok $? "$command: --help lists at most 35 options"
     for sub in $(_chex_subcommands "$("$command" --help)"); do
         grep -qE "^\.(Cm|It Cm|Op Cm) $sub" "$page" || echo "$sub"
     done >subcommands
@@ -65,7 +69,7 @@ if have chex-env; then
     mkdir -p folder
     is "$(completed chex-env --expect = fol)" "folder" "a path after ="
 fi
-! have chex-train || unlike "$(chex-train --help)" densenet_tiny "help does not list the network of tests"
+! have chex-train || unlike "$(chex-train --help all)" densenet_tiny "help does not list the network of tests"
 if have chex-shard; then
     like "$(completed chex-shard ver)" "^verify$" "completion of a subcommand"
     unlike "$(completed chex-shard phantom --)" "^--labels$" "a subcommand has its own options"
@@ -74,6 +78,9 @@ if have chex-shard; then
     unlike "$(completed chex-shard --images '')" "^required$" "a path option completes paths only"
 fi
 if have chex-train; then
+    like "$(chex-train --help)" "more options for special cases: chex-train --help all" \
+        "the short help names the long one"
+    unlike "$(chex-train --help)" "--asl-clip" "the short help leaves special options out"
     mkdir -p folder
     like "$(completed chex-train --resume '' | tr '\n' ' ')" "^auto none .*folder" \
         "completion of words and files"

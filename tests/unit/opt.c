@@ -160,14 +160,14 @@ static void texts(void) {
     OK(strcmp(chex_opt_value_text(wait, &s, value, sizeof value), "600s") == 0, "%s", value);
     chex_opt_destroy(set);
     FILE *f = fmemopen(text, sizeof text, "w");
-    chex_opt_print_help(&program, f);
+    chex_opt_print_help(&program, false, f);
     fclose(f);
     OK(strstr(text, "Sizes take K M G") && strstr(text, "Durations need a unit"),
        "help explains sizes and durations");
     struct chex_opt_program without = program;
     without.count -= 3; /* from the size on */
     f = fmemopen(text, sizeof text, "w");
-    chex_opt_print_help(&without, f);
+    chex_opt_print_help(&without, false, f);
     fclose(f);
     OK(!strstr(text, "Sizes") && !strstr(text, "Durations"), "where there are such options");
 }
@@ -281,7 +281,7 @@ static void subcommands(void) {
     OK_STATUS(choose(&p, &err, ARGS("--fast", "inspect")), CHEX_E_USAGE, err,
               "'inspect' comes first: chex-test inspect, then its options");
     FILE *f = open_memstream(&help, &size);
-    chex_opt_print_help(&whole, f);
+    chex_opt_print_help(&whole, false, f);
     fclose(f);
     OK(strstr(help, "\n\nSubcommands\n  inspect     what is in it\n  verify-all  short\n"
                     "A subcommand comes first and has options of its own: chex-test inspect "
