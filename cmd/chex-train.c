@@ -52,6 +52,11 @@ static enum chex_status same_head_only(const struct train_settings *s, const cha
                           path, s->head_only ? "without" : "with");
 }
 
+static void options_are_final(void *arg) {
+    const struct starter *start = arg;
+    train_warn_without_effect(start->s);
+}
+
 /* A chex_train_restore_fn. */
 static enum chex_status restore_from_run(void *arg, const char *path, const json_t *recorded,
                                          const json_t *origins, struct chex_train_config *config,
@@ -174,6 +179,7 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
                                  .binding = &world->binding,
                                  .gpu = &world->gpu,
                                  .restore = restore_from_run,
+                                 .options_final = s->prove ? NULL : options_are_final,
                                  .restore_arg = start,
                                  .stop = &train_stop_asked,
                                  .slurm = slurm,
@@ -234,6 +240,8 @@ static enum chex_status work(struct train_settings *s, struct chex_world *world,
     CHEX_TRY(accumulate(s, world->launch.size, err));
     if (s->bench) {
         train_signals_limit(0);
+        if (world->launch.rank == 0)
+            train_warn_without_effect(s);
         return bench(s, engine, device, threads, world->group, together, err);
     }
     struct chex_train_config config;

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "engine/update.h"
 #include "option_rows.h"
@@ -92,6 +93,54 @@ static enum chex_status check_pairs(const struct train_settings *s, struct chex_
                               refused_pairs[i].why);
     }
     return CHEX_OK;
+}
+
+/* An option without effect, if `other` has another value than those in `with`. "!V": than V. */
+static const struct {
+    const char *name, *other, *with;
+} effects[] = {
+    {"momentum", "opt", "sgd,lars"},
+    {"decay-norms", "weight-decay", "!0"},
+    {"min-lr", "sched", "plateau,cosine,step"},
+    {"lr-factor", "sched", "plateau,step"},
+    {"patience-epochs", "sched", "plateau"},
+    {"step-epochs", "sched", "step"},
+    {"order", "pipeline", "new"},
+    {"shuffle-block", "pipeline", "new"},
+    {"resident", "pipeline", "new"},
+    {"data", "bench", "0"},
+    {"output", "bench", "0"},
+    {"epochs", "bench", "0"},
+    {"sched", "bench", "0"},
+    {"layer-decay", "bench", "0"},
+    {"freeze", "bench", "0"},
+    {"workers", "bench", "0"},
+    {"cache", "bench", "0"},
+    {"resident", "bench", "0"},
+    {"logical-ranks", "bench", "0"},
+    {"accumulate", "bench", "0"},
+    {"deterministic", "bench", "0"},
+};
+
+static bool has_effect(const char *value, const char *with) {
+    const size_t n = strlen(value);
+    if (with[0] == '!')
+        return strcmp(value, with + 1) != 0;
+    for (const char *word = with; *word; word += strcspn(word, ","), word += *word == ',')
+        if (strncmp(word, value, n) == 0 && (word[n] == ',' || !word[n]))
+            return true;
+    return false;
+}
+
+void train_warn_without_effect(const struct train_settings *s) {
+    for (size_t i = 0; i < COUNT(effects); i++) {
+        const char *name = effects[i].name, *other = effects[i].other;
+        char value[4096];
+        chex_opt_value_text(option_of(other), s, value, sizeof value);
+        const int when = option_of(name)->type == CHEX_OPT_FLAG ? VALUE | GIVEN : GIVEN;
+        if (holds(s, name, when) && !has_effect(value, effects[i].with))
+            chex_warn("--%s has no effect with --%s %s", name, other, value);
+    }
 }
 
 /* Paths that appear in JSON must be UTF-8. --plan always builds a JSON object with all of them,

@@ -47,6 +47,10 @@ enum chex_status train_run(struct chex_opt_set *set, void *settings, struct chex
  * Again after the options of a resumed run were taken over. */
 enum chex_status train_check_settings(const struct train_settings *s, struct chex_error *err);
 
+/* Warns about options that the user gave and that have no effect with the values of others. Called
+ * once the options are final: those of a resumed run are taken over. */
+void train_warn_without_effect(const struct train_settings *s);
+
 /* train_config.c */
 struct chex_update train_update_of(const struct train_settings *s);
 struct chex_loss train_loss_of(const struct train_settings *s);

@@ -294,8 +294,8 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
     const json_t *id = json_object_get(meta, "identity");
     const char *digest = json_string_value(json_object_get(id, "source_digest"));
     const enum chex_status st = chex_session_select(s, err);
-    if (st == CHEX_E_USAGE) /* --findings and --uncertain may be the run's */
-        return chex_error_prefix(err, st, "with the options of %s", path);
+    if (st == CHEX_E_USAGE) /* an option may be of this start or of the run */
+        return chex_error_prefix(err, st, "resuming from %s", path);
     CHEX_TRY(st);
     const struct chex_selection *now = s->input.selection;
     if (!digest || strcmp(digest, now->source_digest) != 0 ||

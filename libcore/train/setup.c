@@ -333,6 +333,8 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     if (s->complete)
         return CHEX_OK;
     CHEX_TRY(chex_session_agree(s, check_options(s, err), err));
+    if (s->rank == 0 && s->world.options_final)
+        s->world.options_final(s->world.restore_arg);
     CHEX_TRY(chex_session_agree(s, chex_head_only_check(s, err), err));
     return chex_session_check_init(s, err);
 }

@@ -125,7 +125,10 @@ struct chex_train_world {
     const char *slurm_why;
     struct chex_position *end;      /* NULL, or gets the position when the run returns */
     chex_train_restore_fn *restore; /* on every rank; NULL: no option is taken over */
-    void *restore_arg;
+    /* Called on rank 0 with restore_arg when the options are final, before data are opened; or
+     * NULL. */
+    void (*options_final)(void *arg);
+    void *restore_arg;              /* of both */
     struct chex_watchdog *watchdog; /* set by the run; the caller leaves NULL */
 };
 

@@ -43,6 +43,16 @@ like "$(err)" "step-0000000003.h5: damaged.*going on from run/checkpoints/step-0
 like "$(err)" "run/metrics.jsonl: 1 damaged line is dropped \(line 1;" "a damaged line of metrics is reported"
 is "$(grep -c '"kind":"step"' run/metrics.jsonl)" "$before" "all other lines of the metrics are kept"
 
+# No checkpoint can be read: last.h5 is named, whether it is the numbered file or another one.
+for file in run/checkpoints/*.h5; do flip "$file" "$(find_text "$file" Cardiomegaly)"; done
+expect_status 3 "${train[@]}" --max-steps 5
+like "$(err)" "step-0000000004.h5: damaged.*; run/last.h5 is the same file" "the other names of a damaged checkpoint are given"
+error_line "no other checkpoint in run can be read" "a run without a sound checkpoint does not start again"
+rm run/checkpoints/*.h5
+for name in last best; do head -c 5000 bad.h5 >$name.h5 && mv $name.h5 run/; done
+expect_status 3 "${train[@]}" --max-steps 5
+error_line "run/last.h5.*run/best.h5.*no other checkpoint" "last.h5 and best.h5 are both named"
+
 # Shards and manifest.
 expect_status 0 chex-shard verify set
 for text in pillow-bilinear Edema; do

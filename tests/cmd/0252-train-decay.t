@@ -32,8 +32,9 @@ like "$(err)" "sgd with Nesterov's momentum, lr 0.001" "the log names Nesterov's
 ! same plain/last.h5 nesterov/last.h5 $conv
 ok $? "Nesterov's momentum changes the parameters"
 expect_status 0 chex-train "${new[@]}" --max-steps 2 --output again --nesterov
-expect_status 0 chex-train "${here[@]}" --max-steps 3 --output again
+expect_status 0 chex-train "${here[@]}" --max-steps 3 --output again --momentum 0.9
 like "$(err)" "nesterov 'yes'" "a resumed run keeps Nesterov's momentum"
+unlike "$(err)" "has no effect" "--momentum has an effect with the resumed run's --opt sgd"
 h5diff again/last.h5 nesterov/last.h5 /params /params >/dev/null
 ok $? "a resumed run has the bits of one that did not stop"
 for opt in adam adamw lars; do

@@ -76,7 +76,7 @@ refused 2 'where is "view=PA,age<=50,sex=F|M" in the checkpoint and "view=AP" no
 refused 2 'uncertain is "ignore" in the checkpoint and "ones" now' "another policy is refused" run --uncertain ones
 refused 2 'its 2 findings are not the 1 of kept with --findings Mass' "other findings are refused" run --findings Mass
 expect_status 2 train ones run --findings Mass,Edema --uncertain Effusion=ones
-error_line "with the options of run/checkpoints/step-[0-9]+.h5: --uncertain: the data has no finding 'Effusion'" \
+error_line "resuming from run/checkpoints/step-[0-9]+.h5: --uncertain: the data has no finding 'Effusion'" \
     "an error that the options of a run may have caused names its checkpoint"
 refused 2 "the data has no finding 'Efusion'; did you mean Effusion?" "an unknown finding is refused" \
     new --findings Efusion

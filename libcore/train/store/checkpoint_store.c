@@ -37,7 +37,7 @@ struct saved {
 struct list {
     struct saved *at;
     size_t count;
-    struct chex_error fault; /* of a last.h5 or best.h5 whose step cannot be read */
+    struct chex_error fault; /* of last.h5 and best.h5, if their steps cannot be read */
 };
 
 static void release_list(struct list *l) {
@@ -136,7 +136,8 @@ static enum chex_status add_named(struct list *l, const char *dir, const char *n
     free(path);
     if (st != CHEX_E_DATA)
         return st;
-    chex_error_set(&l->fault, st, "%s", err->text);
+    const struct chex_error before = l->fault;
+    chex_error_set(&l->fault, st, "%s%s%s", before.text, before.text[0] ? "; " : "", err->text);
     return CHEX_OK;
 }
 
@@ -263,6 +264,16 @@ enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const st
 
 /* ---- resuming ---- */
 
+/* Appends to the fault of a file that other names of it are the same file. */
+static void name_twins(const struct list *l, const struct saved *one, struct chex_error *fault) {
+    for (size_t i = 0; i < l->count; i++)
+        if (l->at[i].twin && l->at[i].dev == one->dev && l->at[i].ino == one->ino) {
+            const size_t n = strlen(fault->text);
+            snprintf(fault->text + n, sizeof fault->text - n, "; %s is the same file",
+                     l->at[i].path);
+        }
+}
+
 /* Reads the newest intact checkpoint of the list. */
 static enum chex_status read_newest(const char *dir, const struct list *l,
                                     struct chex_net **net_out, struct chex_checkpoint **c_out,
@@ -282,6 +293,7 @@ static enum chex_status read_newest(const char *dir, const struct list *l,
         }
         if (st != CHEX_E_DATA)
             return chex_error_set(err, st, "%s", fault.text);
+        name_twins(l, one, &fault);
     }
     if (!fault.text[0])
         return CHEX_OK;
