@@ -11,7 +11,7 @@ usage: tests/check_tree.sh [--root FOLDER] CHECK...
 Prints one line for each fault and exits with 1 if there is any. The checks:
   heads     every source file opens with the licence line and a paragraph that says what it is for
   layers    a folder of libcore includes only folders before it in the list of libcore/CMakeLists.txt
-  names     no two source files have the same name
+  names     no two source files have the same name, and no two headers of libcore define the same one
   commands  each command that a script calls is in a package that share/packages.sh installs for it
   format    clang-format would change nothing
   analyser  cppcheck finds nothing
@@ -70,6 +70,14 @@ check_names() {
     sources c h cu cuh cpp | awk -F/ '
         { at[$NF] = at[$NF] " " $0; count[$NF]++ }
         END { for (name in count) if (count[name] > 1) print name ": more than one file:" at[name] }'
+    # All headers in one file, except those of CUDA and those that are included many times.
+    (
+        cd "$root/libcore" || exit
+        find . -name '*.h' ! -path '*/cuda/*' ! -name '*.inc.h' | sort | sed 's/.*/#include "&"/' |
+            "${CC:-cc}" -D_GNU_SOURCE -I. $(pkg-config --silence-errors --cflags hdf5 libpng jansson) \
+                -fsyntax-only -xc - 2>&1 |
+            sed -nE 's|^\./||; /redefin|redeclar|conflicting types|wrong kind of tag/s/ (error|warning):/ defined twice:/p'
+    )
 }
 
 # A Debian package and those of its commands that scripts call. essential: in every Debian, or a part of

@@ -48,7 +48,7 @@ enum {
 };
 
 /* A number that a check measures. Rates and times are above 0; 0 means "not measured". */
-struct chex_figure {
+struct chex_check_figure {
     const char *key;      /* name in JSON and in --expect, with the unit: "gb_per_s" */
     const char *unit;     /* unit as printed: "GB/s" */
     bool lower_is_better; /* a time */
@@ -124,7 +124,7 @@ struct chex_check {
     int level; /* least --level that runs it; 0: level 1 */
     enum chex_check_start start;
     /* Describes figures[] of the result, in order. The last entry has no key. NULL: no figures. */
-    const struct chex_figure *figures;
+    const struct chex_check_figure *figures;
     bool is_count; /* `found` is a number: --record writes it, --expect gives the least one */
 };
 

@@ -53,7 +53,7 @@ static bool alone(const struct chex_check_context *c, struct chex_check_result *
 
 /* ---- fence ---- */
 
-static const struct chex_figure fence_figures[] = {
+static const struct chex_check_figure fence_figures[] = {
     {.key = "ms", .unit = "ms", .lower_is_better = true}, {.key = NULL}};
 
 static const double max_fence_s = 1;
@@ -144,7 +144,7 @@ static void close_coll(const struct chex_check_context *c, enum chex_status st,
     }
 }
 
-static const struct chex_figure sum_figures[] = {
+static const struct chex_check_figure sum_figures[] = {
     {.key = "small_us", .unit = "us", .lower_is_better = true},
     {.key = "gradient_ms", .unit = "ms", .lower_is_better = true},
     {.key = "bus_gb_per_s", .unit = "GB/s"},
@@ -198,8 +198,8 @@ CHEX_CHECK(collectives, .name = "collectives",
 
 /* ---- gpu-sums ---- */
 
-static const struct chex_figure gpu_figures[] = {{.key = "images_per_s", .unit = "images/s"},
-                                                 {.key = NULL}};
+static const struct chex_check_figure gpu_figures[] = {{.key = "images_per_s", .unit = "images/s"},
+                                                       {.key = NULL}};
 
 static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
@@ -234,7 +234,7 @@ CHEX_CHECK(gpu_sums, .name = "gpu-sums",
 
 /* ---- neighbours ---- */
 
-static const struct chex_figure link_figures[] = {
+static const struct chex_check_figure link_figures[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true, .margin = 0.2},
     {.key = "latency_us",
      .unit = "us",

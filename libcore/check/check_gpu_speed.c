@@ -73,7 +73,7 @@ static void open_gpu(const struct chex_check_context *c, struct chex_check_resul
     chex_check_not_measured(c, &err, r);
 }
 
-static const struct chex_figure copy_figures[] = {
+static const struct chex_check_figure copy_figures[] = {
     {.key = "upload_gb_per_s", .unit = "GB/s", .compared = true},
     {.key = "download_gb_per_s", .unit = "GB/s", .compared = true},
     {.key = NULL}};
@@ -146,7 +146,7 @@ CHEX_CHECK(gpu_copy, .name = "gpu-copy", .question = "how fast are copies betwee
 
 /* ---- gpu-memory-rate ---- */
 
-static const struct chex_figure memory_figures[] = {
+static const struct chex_check_figure memory_figures[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true}, {.key = NULL}};
 
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {

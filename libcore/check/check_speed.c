@@ -23,7 +23,7 @@ static const char as_others[] = "as fast as others of its kind";
 
 static const double load_s = 1;
 
-static const struct chex_figure memory_figures[] = {
+static const struct chex_check_figure memory_figures[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true}, {.key = NULL}};
 
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
@@ -76,7 +76,7 @@ CHEX_CHECK(memory_rate, .name = "memory-rate",
 
 /* ---- compute-rate ---- */
 
-static const struct chex_figure compute_figures[] = {
+static const struct chex_check_figure compute_figures[] = {
     {.key = "gflop_per_s", .unit = "GFLOP/s", .compared = true}, {.key = NULL}};
 
 /* The engine reports the best moment of each run. Several runs therefore give a median and a small

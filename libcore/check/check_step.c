@@ -15,7 +15,7 @@ static const char as_others[] = "as fast as others of its kind";
 
 /* ---- step-rate ---- */
 
-static const struct chex_figure step_figures[] = {
+static const struct chex_check_figure step_figures[] = {
     {.key = "images_per_s", .unit = "images/s", .compared = true}, {.key = NULL}};
 
 static const double step_s = 2;

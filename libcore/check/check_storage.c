@@ -25,11 +25,11 @@ static const double min_write = 10e6, max_sync_s = 0.5;
 static const uint64_t write_bytes = UINT64_C(64) << 20;
 static const double write_s = 2;
 
-static const struct chex_figure output_figures[] = {
+static const struct chex_check_figure output_figures[] = {
     {.key = "mb_per_s", .unit = "MB/s", .margin = 0.3},
     {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
     {.key = NULL}};
-static const struct chex_figure tmpdir_figures[] = {
+static const struct chex_check_figure tmpdir_figures[] = {
     {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
     {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
     {.key = NULL}};
@@ -148,7 +148,7 @@ CHEX_CHECK(output_rate, .name = "output-rate", .question = "how fast are results
 static const double read_s = 3;
 enum { ROWS = 64 };
 
-static const struct chex_figure data_figures[] = {
+static const struct chex_check_figure data_figures[] = {
     {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
     {.key = NULL}};
 

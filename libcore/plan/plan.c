@@ -22,7 +22,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/update.h"
-#include "plan/cluster.h"
+#include "plan/machines.h"
 #include "shard/manifest.h"
 #include "train/bench_layers.h"
 #include "train/session.h"
@@ -44,8 +44,8 @@ struct report {
 
 struct plan {
     struct chex_session *s;
-    const struct report *reports;       /* (size) */
-    const struct chex_cluster *cluster; /* NULL: without --machines */
+    const struct report *reports;        /* (size) */
+    const struct chex_machines *cluster; /* NULL: without --machines */
     json_t *warnings;
 };
 
@@ -448,14 +448,14 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
 }
 
 /* What a step of this run does on any number of processes. */
-static struct chex_cluster_work cluster_work(const struct chex_session *s) {
+static struct chex_machines_work cluster_work(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
     struct chex_reduce_facts f;
-    struct chex_cluster_work w = {.gradient_bytes = s->net->state_count * sizeof(float),
-                                  .batch_images = c->batch,
-                                  .rows = s->input.train->rows,
-                                  .process_passes = c->accumulate ? c->accumulate : 1,
-                                  .audit_steps = c->audit_steps};
+    struct chex_machines_work w = {.gradient_bytes = s->net->state_count * sizeof(float),
+                                   .batch_images = c->batch,
+                                   .rows = s->input.train->rows,
+                                   .process_passes = c->accumulate ? c->accumulate : 1,
+                                   .audit_steps = c->audit_steps};
     chex_reduce_facts(s->reduce, &f);
     w.bucket_bytes = f.bucket_bytes;
     /* By default, and with --accumulate, more processes have more logical ranks. */
@@ -466,7 +466,7 @@ static struct chex_cluster_work cluster_work(const struct chex_session *s) {
     return w;
 }
 
-static json_t *cluster_row_json(const struct chex_cluster_row *r) {
+static json_t *cluster_row_json(const struct chex_machines_row *r) {
     return chex_result(CHEX_MEMBER(r, processes), CHEX_MEMBER(r, nodes), CHEX_MEMBER(r, passes),
                        CHEX_MEMBER(r, step_s), CHEX_MEMBER(r, wait_s), CHEX_MEMBER(r, exposed_s),
                        CHEX_MEMBER(r, sync_s), CHEX_MEMBER(r, audit_s),
@@ -477,16 +477,16 @@ static json_t *cluster_row_json(const struct chex_cluster_row *r) {
 /* --machines: a line for each number of processes. */
 static json_t *cluster_json(struct plan *p) {
     const struct chex_session *s = p->s;
-    struct chex_cluster c = *p->cluster;
-    const struct chex_cluster_work work = cluster_work(s);
+    struct chex_machines c = *p->cluster;
+    const struct chex_machines_work work = cluster_work(s);
     const int V = work.logical_ranks;
-    int counts[CHEX_CLUSTER_COUNTS];
+    int counts[CHEX_MACHINES_COUNTS];
     json_t *rows = json_array();
-    chex_cluster_fit(&c, &work);
-    const int n = chex_cluster_counts(&c, counts);
+    chex_machines_fit(&c, &work);
+    const int n = chex_machines_counts(&c, counts);
     for (int i = 0; i < n && (!V || counts[i] <= V); i++) {
-        struct chex_cluster_row r;
-        chex_cluster_predict(&c, &work, counts[i], &r);
+        struct chex_machines_row r;
+        chex_machines_predict(&c, &work, counts[i], &r);
         json_array_append_new(rows, cluster_row_json(&r));
     }
     if (c.batch_images && c.batch_images != s->config.batch)
@@ -669,7 +669,7 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
     return CHEX_OK;
 }
 
-static enum chex_status make_plan(struct chex_session *s, const struct chex_cluster *cluster,
+static enum chex_status make_plan(struct chex_session *s, const struct chex_machines *cluster,
                                   json_t **out, struct chex_error *err) {
     struct report mine;
     void *reports = NULL;
@@ -708,12 +708,12 @@ enum chex_status chex_train_plan(const struct chex_train_config *config,
                                  const struct chex_train_world *world, json_t **plan_out,
                                  bool *together_out, struct chex_error *err) {
     struct chex_session s;
-    struct chex_cluster cluster;
+    struct chex_machines cluster;
     chex_session_init(&s, config, world);
     s.config.plan_only = true;
     *plan_out = NULL;
     enum chex_status st = config->cluster && s.rank == 0
-                              ? chex_cluster_read(config->cluster, &cluster, err)
+                              ? chex_machines_read(config->cluster, &cluster, err)
                               : CHEX_OK;
     st = chex_group_follow(world->coll->group, 0, st, err);
     s.together = st != CHEX_OK && !world->coll->group->broken;

@@ -70,7 +70,7 @@ struct chex_train_config {
     bool job_comment; /* write the speed into the comment of the Slurm job */
     bool requeue;     /* put the job back after a save or lost ranks (train/requeue.h) */
     uint64_t stall_warn_ms, stall_abort_ms;
-    const char *cluster;          /* file of plan/cluster.h for the plan, or NULL */
+    const char *cluster;          /* file of plan/machines.h for the plan, or NULL */
     const char *timeline;         /* file for train/watch/timeline.h, or NULL */
     bool plan_only;               /* set up and change no file; set by chex_train_plan */
     bool prove;                   /* with plan_only: repeats steps of the run in output_dir

@@ -40,6 +40,11 @@ put cmd/two.c $'int y;\n'
 expect_status 1 check names
 like "$(out)" "^two.c: more than one file: cmd/two.c libcore/train/two.c" "two files of one name are named"
 rm tree/cmd/two.c
+put libcore/base/three.h $'struct chex_three { int x; };\n'
+put libcore/train/four.h $'enum chex_three { CHEX_THREE };\n'
+expect_status 1 check names
+like "$(out)" "^train/four.h:5:6: defined twice:.*chex_three" "two headers that define one name are named"
+rm tree/libcore/base/three.h tree/libcore/train/four.h
 
 mkdir -p tree/share tree/slurm tree/tests
 printf 'packages_build="gcc cmake"\npackages_test="git\n    procps"\n' >tree/share/packages.sh

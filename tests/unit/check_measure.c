@@ -65,7 +65,7 @@ static struct chex_check_record records[RANKS];
 static struct chex_check_result answers[RANKS];
 static const struct chex_check_result *all[RANKS];
 
-static const struct chex_figure rates[] = {
+static const struct chex_check_figure rates[] = {
     {.key = "gb_per_s", .unit = "GB/s", .compared = true},
     {.key = "wait_ms", .unit = "ms", .lower_is_better = true, .compared = true, .warn_only = true},
     {.key = NULL}};

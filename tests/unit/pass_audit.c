@@ -46,9 +46,10 @@ static void test_few(void) {
 }
 
 static void test_votes(void) {
-    OK(chex_pass_audit_judge(1, 2, 2) == CHEX_FAULT_AUDITED, "the third confirms the auditor");
-    OK(chex_pass_audit_judge(1, 2, 1) == CHEX_FAULT_AUDITOR, "the third confirms the audited rank");
-    OK(chex_pass_audit_judge(1, 2, 3) == CHEX_FAULT_UNKNOWN, "three results accuse no rank");
+    OK(chex_pass_audit_judge(1, 2, 2) == CHEX_PASS_AUDIT_AUDITED, "the third confirms the auditor");
+    OK(chex_pass_audit_judge(1, 2, 1) == CHEX_PASS_AUDIT_AUDITOR,
+       "the third confirms the audited rank");
+    OK(chex_pass_audit_judge(1, 2, 3) == CHEX_PASS_AUDIT_UNKNOWN, "three results accuse no rank");
     OK(chex_pass_audit_odd_one((const uint64_t[]){7, 7, 7}, 3) == CHEX_PASS_AUDIT_ALL_EQUAL,
        "equal digests have no odd one");
     OK(chex_pass_audit_odd_one((const uint64_t[]){7, 8, 7, 7}, 4) == 1, "the odd one is found");

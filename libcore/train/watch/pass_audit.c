@@ -200,7 +200,7 @@ static enum chex_status accuse(struct chex_session *s, enum chex_pass_audit_faul
                                struct chex_error *err) {
     const struct chex_pass_audit *a = s->audit;
     const struct chex_pass_audit_ranks *w = &a->who;
-    const bool audited = fault == CHEX_FAULT_AUDITED;
+    const bool audited = fault == CHEX_PASS_AUDIT_AUDITED;
     const int bad = audited ? w->audited : w->auditor, good = audited ? w->auditor : w->audited;
     const struct print *first = a->prints[audited ? AUDITED : AUDITOR];
     const struct print *again = a->prints[audited ? AUDITED_AGAIN : AUDITOR_AGAIN];
@@ -243,7 +243,7 @@ static enum chex_status decide(struct chex_session *s, struct chex_error *err) {
         return name_both(s, err);
     const enum chex_pass_audit_fault fault = chex_pass_audit_judge(
         a->prints[AUDITED]->whole, a->prints[AUDITOR]->whole, a->prints[THIRD]->whole);
-    return fault == CHEX_FAULT_UNKNOWN ? name_both(s, err) : accuse(s, fault, err);
+    return fault == CHEX_PASS_AUDIT_UNKNOWN ? name_both(s, err) : accuse(s, fault, err);
 }
 
 /* ---- the parameters of all ranks ---- */

@@ -39,9 +39,9 @@ void chex_pass_audit_choose(uint64_t round, int logical_ranks, int size, const i
 
 enum chex_pass_audit_fault chex_pass_audit_judge(uint64_t audited, uint64_t auditor,
                                                  uint64_t third) {
-    return third == auditor   ? CHEX_FAULT_AUDITED
-           : third == audited ? CHEX_FAULT_AUDITOR
-                              : CHEX_FAULT_UNKNOWN;
+    return third == auditor   ? CHEX_PASS_AUDIT_AUDITED
+           : third == audited ? CHEX_PASS_AUDIT_AUDITOR
+                              : CHEX_PASS_AUDIT_UNKNOWN;
 }
 
 /* Boyer and Moore's majority vote: the candidate has more than half if any digest has. */

@@ -24,7 +24,11 @@ void chex_pass_audit_choose(uint64_t round, int logical_ranks, int size, const i
                             struct chex_pass_audit_ranks *out);
 
 /* Who is at fault, if the digests of audited and auditor differ. */
-enum chex_pass_audit_fault { CHEX_FAULT_AUDITED, CHEX_FAULT_AUDITOR, CHEX_FAULT_UNKNOWN };
+enum chex_pass_audit_fault {
+    CHEX_PASS_AUDIT_AUDITED,
+    CHEX_PASS_AUDIT_AUDITOR,
+    CHEX_PASS_AUDIT_UNKNOWN
+};
 enum chex_pass_audit_fault chex_pass_audit_judge(uint64_t audited, uint64_t auditor,
                                                  uint64_t third);
 

@@ -4,7 +4,7 @@
  * "Optimization Techniques for Training CheXNet on Dell C4140 with V100 GPUs", and files that are
  * no description.
  */
-#include "plan/cluster.h"
+#include "plan/machines.h"
 
 #include <unistd.h>
 
@@ -12,31 +12,31 @@
 
 /* ---- formulas ---- */
 
-static const struct chex_cluster_work densenet = {.gradient_bytes = 28300000,
-                                                  .bucket_bytes = 4 << 20,
-                                                  .batch_images = 64,
-                                                  .rows = 77871,
-                                                  .process_passes = 1};
+static const struct chex_machines_work densenet = {.gradient_bytes = 28300000,
+                                                   .bucket_bytes = 4 << 20,
+                                                   .batch_images = 64,
+                                                   .rows = 77871,
+                                                   .process_passes = 1};
 
-static double step_s(const struct chex_cluster *c, int n) {
-    struct chex_cluster_row r;
-    chex_cluster_predict(c, &densenet, n, &r);
+static double step_s(const struct chex_machines *c, int n) {
+    struct chex_machines_row r;
+    chex_machines_predict(c, &densenet, n, &r);
     return r.step_s;
 }
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
 static void check_formulas(void) {
-    struct chex_cluster c = {.nodes = 4,
-                             .node_processes = 4,
-                             .images_per_s = 100,
-                             .local = {1e18, 0},
-                             .network = {1e18, 0},
-                             .backward_share = 0.5};
-    struct chex_cluster_row r;
+    struct chex_machines c = {.nodes = 4,
+                              .node_processes = 4,
+                              .images_per_s = 100,
+                              .local = {1e18, 0},
+                              .network = {1e18, 0},
+                              .backward_share = 0.5};
+    struct chex_machines_row r;
     OK(near(step_s(&c, 1), 0.64) && near(step_s(&c, 16), 0.64),
        "without waits and with links without limits a step takes as long on 16 as on one");
-    chex_cluster_predict(&c, &densenet, 16, &r);
+    chex_machines_predict(&c, &densenet, 16, &r);
     OK(near(r.efficiency, 1) && near(r.images_per_s, 1600) && r.nodes == 4,
        "the efficiency is 1 then");
     OK(near(r.epoch_s, 76 * 0.64), "an epoch has the whole steps only");
@@ -46,38 +46,38 @@ static void check_formulas(void) {
     c.wait_s = 0;
     c.network.bytes_per_s = 1; /* every bucket waits for the one before */
     OK(fabs(step_s(&c, 8) / 28300000 - 1) < 1e-6, "two nodes with a slow network: its time alone");
-    c.network = (struct chex_cluster_link){1e18, 1e-3};
+    c.network = (struct chex_machines_link){1e18, 1e-3};
     OK(near(step_s(&c, 16), 0.64 + 4e-3),
        "of fast links only the last bucket's latencies are exposed");
-    const struct chex_cluster_work small = {.gradient_bytes = 100,
-                                            .bucket_bytes = 4 << 20,
-                                            .batch_images = 64,
-                                            .rows = 63,
-                                            .process_passes = 1};
-    chex_cluster_predict(&c, &small, 1, &r);
+    const struct chex_machines_work small = {.gradient_bytes = 100,
+                                             .bucket_bytes = 4 << 20,
+                                             .batch_images = 64,
+                                             .rows = 63,
+                                             .process_passes = 1};
+    chex_machines_predict(&c, &small, 1, &r);
     OK(r.epoch_s == 0, "fewer rows than one batch: no epoch");
 }
 
 /* 4 nodes of 4 processes without limits, a pass of 0.64 s, and delays of 60 ms. */
-static const struct chex_cluster fast = {.nodes = 4,
-                                         .node_processes = 4,
-                                         .images_per_s = 100,
-                                         .local = {1e18, 0},
-                                         .network = {1e18, 0},
-                                         .backward_share = 0.5};
+static const struct chex_machines fast = {.nodes = 4,
+                                          .node_processes = 4,
+                                          .images_per_s = 100,
+                                          .local = {1e18, 0},
+                                          .network = {1e18, 0},
+                                          .backward_share = 0.5};
 
-static struct chex_cluster_row predicted(const struct chex_cluster *c,
-                                         const struct chex_cluster_work *w, int n) {
-    struct chex_cluster_row r;
-    chex_cluster_predict(c, w, n, &r);
+static struct chex_machines_row predicted(const struct chex_machines *c,
+                                          const struct chex_machines_work *w, int n) {
+    struct chex_machines_row r;
+    chex_machines_predict(c, w, n, &r);
     return r;
 }
 
 static void check_accumulate(void) {
-    struct chex_cluster_work w = densenet;
-    struct chex_cluster c = fast;
+    struct chex_machines_work w = densenet;
+    struct chex_machines c = fast;
     w.process_passes = 4;
-    struct chex_cluster_row r = predicted(&c, &w, 16);
+    struct chex_machines_row r = predicted(&c, &w, 16);
     OK(near(r.step_s, 4 * 0.64) && near(r.images_per_s, 1600) && near(r.epoch_s, 19 * 2.56),
        "--accumulate 4: four passes a step, and a quarter of the steps");
     c.wait_s = 0.06;
@@ -98,25 +98,25 @@ static void check_accumulate(void) {
 }
 
 static void check_sync(void) {
-    struct chex_cluster_work w = densenet;
-    struct chex_cluster c = fast;
+    struct chex_machines_work w = densenet;
+    struct chex_machines c = fast;
     w.sync_sums = 242;
     w.sync_bytes = 1000000;
-    c.local = (struct chex_cluster_link){1e9, 1e-6};
-    struct chex_cluster_row r = predicted(&c, &w, 4);
+    c.local = (struct chex_machines_link){1e9, 1e-6};
+    struct chex_machines_row r = predicted(&c, &w, 4);
     OK(near(r.sync_s, 4 * (242 * 1e-6 + 1e-3)),
        "--sync-bn in a node of 4: two links up the tree and two down, for each sum");
     OK(near(r.exposed_s, 1.5 * 28300000 / 1e9 + 7 * 4e-6),
        "its reduction of 7 buckets starts after backward");
-    c.network = (struct chex_cluster_link){1e18, 1e-3};
+    c.network = (struct chex_machines_link){1e18, 1e-3};
     OK(near(predicted(&c, &w, 16).sync_s - r.sync_s, 4 * 242 * 1e-3),
        "4 nodes: two links more up and down, between the nodes");
     OK(predicted(&c, &w, 1).sync_s == 0, "one process exchanges nothing");
 }
 
 static void check_audit(void) {
-    struct chex_cluster_work w = densenet;
-    struct chex_cluster c = fast;
+    struct chex_machines_work w = densenet;
+    struct chex_machines c = fast;
     w.audit_steps = 10;
     OK(near(predicted(&c, &w, 16).audit_s, 0.064) && near(predicted(&c, &w, 1).step_s, 0.704),
        "--audit-steps 10: a tenth of a pass in each step, also with one process");
@@ -124,22 +124,22 @@ static void check_audit(void) {
     w.bucket_bytes = w.gradient_bytes;
     OK(near(predicted(&c, &w, 4).audit_s, 0.064), "nothing more if nothing was hidden");
     w.bucket_bytes = w.gradient_bytes / 2;
-    const struct chex_cluster_row r = predicted(&c, &w, 4);
+    const struct chex_machines_row r = predicted(&c, &w, 4);
     OK(near(r.audit_s, 0.064 + (1.5 * 28300000 / 1e9 - r.exposed_s) / 10),
        "and the reduction of the audited step is in the open");
 }
 
 static void check_counts(void) {
-    int n[CHEX_CLUSTER_COUNTS];
-    struct chex_cluster c = {.nodes = 4, .node_processes = 4};
+    int n[CHEX_MACHINES_COUNTS];
+    struct chex_machines c = {.nodes = 4, .node_processes = 4};
     static const int article[] = {1, 2, 3, 4, 8, 12, 16};
-    OK(chex_cluster_counts(&c, n) == 7 && memcmp(n, article, sizeof article) == 0,
+    OK(chex_machines_counts(&c, n) == 7 && memcmp(n, article, sizeof article) == 0,
        "4 nodes of 4: each within a node, then whole nodes");
-    c = (struct chex_cluster){.nodes = 1, .node_processes = 1};
-    OK(chex_cluster_counts(&c, n) == 1 && n[0] == 1, "one process: one line");
-    c = (struct chex_cluster){.nodes = 1 << 16, .node_processes = 1 << 10};
-    const int most = chex_cluster_counts(&c, n);
-    OK(most <= CHEX_CLUSTER_COUNTS && n[most - 1] == 1 << 26, "the largest cluster has %d lines",
+    c = (struct chex_machines){.nodes = 1, .node_processes = 1};
+    OK(chex_machines_counts(&c, n) == 1 && n[0] == 1, "one process: one line");
+    c = (struct chex_machines){.nodes = 1 << 16, .node_processes = 1 << 10};
+    const int most = chex_machines_counts(&c, n);
+    OK(most <= CHEX_MACHINES_COUNTS && n[most - 1] == 1 << 26, "the largest cluster has %d lines",
        most);
 }
 
@@ -148,24 +148,24 @@ static void check_counts(void) {
 /* 4 nodes of 4 V100-SXM2, EDR InfiniBand, fp32, batch 64, 256 px. The links are those of the data
  * sheets: NVLink of a V100 one way 150 GB/s, EDR 100 Gbit/s. */
 static void check_article(void) {
-    struct chex_cluster c = {.nodes = 4,
-                             .node_processes = 4,
-                             .images_per_s = 185.12,
-                             .local = {150e9, 10e-6},
-                             .network = {12.5e9, 10e-6},
-                             .backward_share = 2.0 / 3,
-                             .several_processes = 4,
-                             .several_images_per_s = 589.36};
+    struct chex_machines c = {.nodes = 4,
+                              .node_processes = 4,
+                              .images_per_s = 185.12,
+                              .local = {150e9, 10e-6},
+                              .network = {12.5e9, 10e-6},
+                              .backward_share = 2.0 / 3,
+                              .several_processes = 4,
+                              .several_images_per_s = 589.36};
     static const struct {
         int n;
         double images_per_s;
     } table[] = {{1, 185.12},  {2, 315.26},   {3, 421.85},  {4, 589.36},
                  {8, 1116.99}, {12, 1527.60}, {16, 1912.82}};
     double worst = 0, beyond = 0;
-    chex_cluster_fit(&c, &densenet);
+    chex_machines_fit(&c, &densenet);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct chex_cluster_row r;
-        chex_cluster_predict(&c, &densenet, table[i].n, &r);
+        struct chex_machines_row r;
+        chex_machines_predict(&c, &densenet, table[i].n, &r);
         const double error = r.images_per_s / table[i].images_per_s - 1;
         printf("# %2d V100: %.0f images/s predicted, %.0f measured, %+.1f %%\n", table[i].n,
                r.images_per_s, table[i].images_per_s, 100 * error);
@@ -180,13 +180,13 @@ static void check_article(void) {
 
 /* ---- files ---- */
 
-static enum chex_status read_text(const char *text, struct chex_cluster *out,
+static enum chex_status read_text(const char *text, struct chex_machines *out,
                                   struct chex_error *err) {
     char path[] = "/tmp/chex-cluster-XXXXXX";
     const int fd = mkstemp(path);
     BAIL_UNLESS(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), "no file");
     close(fd);
-    const enum chex_status st = chex_cluster_read(path, out, err);
+    const enum chex_status st = chex_machines_read(path, out, err);
     unlink(path);
     return st;
 }
@@ -216,11 +216,11 @@ static void check_files(void) {
         {HEAD LINKS ", \"measured\": {\"processes\": 4}}", "measured.images_per_s: missing"},
         {HEAD LINKS ", \"wait_s\": 0, \"measured\": {}}", "either this or wait_s"},
     };
-    struct chex_cluster c;
+    struct chex_machines c;
     struct chex_error err;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         OK_STATUS(read_text(bad[i].text, &c, &err), CHEX_E_USAGE, err, bad[i].why);
-    OK_STATUS(chex_cluster_read("/nowhere", &c, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_machines_read("/nowhere", &c, &err), CHEX_E_USAGE, err,
               "--machines: cannot open /nowhere");
     OK_STATUS(read_text(HEAD LINKS ", \"comment\": \"ours\", \"measured\": {\"processes\": 4, "
                                    "\"images_per_s\": 600}}",

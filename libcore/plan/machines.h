@@ -23,23 +23,23 @@
  * - audit_s: in one of N steps, a pass is repeated and the reduction is not hidden, because the
  *   audited gradient is hashed first. Hashing and reading the batch again are left out.
  */
-#ifndef CHEX_PLAN_CLUSTER_H
-#define CHEX_PLAN_CLUSTER_H
+#ifndef CHEX_PLAN_MACHINES_H
+#define CHEX_PLAN_MACHINES_H
 
 #include <stdint.h>
 
 #include "base/error.h"
 
-struct chex_cluster_link {
+struct chex_machines_link {
     double bytes_per_s; /* one way: of a process within the node, of a node between nodes */
     double latency_s;
 };
 
-struct chex_cluster {
+struct chex_machines {
     int nodes, node_processes;
     double images_per_s; /* of one process that runs alone */
     int batch_images;    /* of that measurement; 0: not stated */
-    struct chex_cluster_link local, network;
+    struct chex_machines_link local, network;
     double backward_share; /* part of a pass in which gradients become ready */
     double wait_s;         /* known if several_processes is 0 */
     /* Another measurement, from which wait_s follows; 0: none. */
@@ -48,7 +48,7 @@ struct chex_cluster {
 };
 
 /* What a step does. */
-struct chex_cluster_work {
+struct chex_machines_work {
     uint64_t gradient_bytes, bucket_bytes;
     int batch_images; /* of a logical rank */
     uint64_t rows;    /* of an epoch */
@@ -61,7 +61,7 @@ struct chex_cluster_work {
     uint64_t audit_steps; /* 0: no audits */
 };
 
-struct chex_cluster_row {
+struct chex_machines_row {
     int processes, nodes;
     int passes; /* of a process in a step */
     double step_s, wait_s, exposed_s, sync_s, audit_s, images_per_s;
@@ -70,21 +70,21 @@ struct chex_cluster_row {
 };
 
 /* CHEX_E_USAGE: the file cannot be read or is no description; the text names file and value. */
-enum chex_status chex_cluster_read(const char *path, struct chex_cluster *out,
-                                   struct chex_error *err);
+enum chex_status chex_machines_read(const char *path, struct chex_machines *out,
+                                    struct chex_error *err);
 
 /* Sets wait_s from the second measurement, if there is one. Both measurements are of one pass a
  * step, without --sync-bn and --audit-steps. */
-void chex_cluster_fit(struct chex_cluster *c, const struct chex_cluster_work *w);
+void chex_machines_fit(struct chex_machines *c, const struct chex_machines_work *w);
 
 /* The prediction for the first `processes` processes of the cluster, node by node. processes: at
  * most w->logical_ranks, if these are fixed. */
-void chex_cluster_predict(const struct chex_cluster *c, const struct chex_cluster_work *w,
-                          int processes, struct chex_cluster_row *out);
+void chex_machines_predict(const struct chex_machines *c, const struct chex_machines_work *w,
+                           int processes, struct chex_machines_row *out);
 
 /* Numbers of processes worth a line: within a node, then whole nodes; the last is the cluster.
- * Rising. Returns how many, at most CHEX_CLUSTER_COUNTS. */
-enum { CHEX_CLUSTER_COUNTS = 48 };
-int chex_cluster_counts(const struct chex_cluster *c, int counts_out[CHEX_CLUSTER_COUNTS]);
+ * Rising. Returns how many, at most CHEX_MACHINES_COUNTS. */
+enum { CHEX_MACHINES_COUNTS = 48 };
+int chex_machines_counts(const struct chex_machines *c, int counts_out[CHEX_MACHINES_COUNTS]);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Reads the description of a cluster and predicts steps on it.
  */
-#include "plan/cluster.h"
+#include "plan/machines.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -86,7 +86,7 @@ static enum chex_status read_fields(const struct reader *r, const char *part, co
 }
 
 static enum chex_status read_link(const struct reader *r, const char *name, const json_t *links,
-                                  bool needed, struct chex_cluster_link *out) {
+                                  bool needed, struct chex_machines_link *out) {
     char part[32];
     const json_t *link = json_object_get(links, name);
     const struct field fields[] = {{"bytes_per_s", &out->bytes_per_s, 1, 1e15, false, false},
@@ -98,7 +98,7 @@ static enum chex_status read_link(const struct reader *r, const char *name, cons
 }
 
 static enum chex_status read_several(const struct reader *r, const json_t *root,
-                                     struct chex_cluster *out) {
+                                     struct chex_machines *out) {
     const json_t *several = json_object_get(root, "measured");
     double processes = 0;
     const struct field fields[] = {
@@ -116,10 +116,10 @@ static enum chex_status read_several(const struct reader *r, const json_t *root,
 }
 
 static enum chex_status read_root(const struct reader *r, const json_t *root,
-                                  struct chex_cluster *out) {
+                                  struct chex_machines *out) {
     static const char *const others[] = {"links", "measured", "comment", NULL},
                              *const link_names[] = {"local", "network", NULL};
-    struct chex_cluster c = {.backward_share = usual_backward_share};
+    struct chex_machines c = {.backward_share = usual_backward_share};
     double schema = 0, nodes = 0, processes = 0, batch = 0;
     const struct field fields[] = {
         {"schema", &schema, 1, 1, true, false},
@@ -145,8 +145,8 @@ static enum chex_status read_root(const struct reader *r, const json_t *root,
     return CHEX_OK;
 }
 
-enum chex_status chex_cluster_read(const char *path, struct chex_cluster *out,
-                                   struct chex_error *err) {
+enum chex_status chex_machines_read(const char *path, struct chex_machines *out,
+                                    struct chex_error *err) {
     const struct reader r = {path, err};
     char *text = NULL;
     size_t size = 0;
@@ -165,7 +165,7 @@ enum chex_status chex_cluster_read(const char *path, struct chex_cluster *out,
 
 /* ---- the model ---- */
 
-static double pass_s(const struct chex_cluster *c, const struct chex_cluster_work *w) {
+static double pass_s(const struct chex_machines *c, const struct chex_machines_work *w) {
     return w->batch_images / c->images_per_s;
 }
 
@@ -204,20 +204,20 @@ static double mean_wait(int n, int passes) {
 
 static int rounds(int n) { return n > 1 ? (int)ceil(log2(n)) : 0; }
 
-static double link_s(const struct chex_cluster_link *l, int n, double bytes) {
+static double link_s(const struct chex_machines_link *l, int n, double bytes) {
     return n > 1 ? 2.0 * (n - 1) / n * bytes / l->bytes_per_s + 2 * rounds(n) * l->latency_s : 0;
 }
 
-static int nodes_of(const struct chex_cluster *c, int processes) {
+static int nodes_of(const struct chex_machines *c, int processes) {
     return (processes + c->node_processes - 1) / c->node_processes;
 }
 
-static int local_of(const struct chex_cluster *c, int processes) {
+static int local_of(const struct chex_machines *c, int processes) {
     return processes < c->node_processes ? processes : c->node_processes;
 }
 
 /* What the reduction takes after backward. hidden: gradients become ready during backward. */
-static double exposed_s(const struct chex_cluster *c, const struct chex_cluster_work *w,
+static double exposed_s(const struct chex_machines *c, const struct chex_machines_work *w,
                         int processes, bool hidden) {
     const int nodes = nodes_of(c, processes), local = local_of(c, processes);
     const double backward_s = hidden ? c->backward_share * pass_s(c, w) : 0;
@@ -235,13 +235,14 @@ static double exposed_s(const struct chex_cluster *c, const struct chex_cluster_
 }
 
 /* All sums of a step over one kind of link, up and down the tree of n. */
-static double sums_s(const struct chex_cluster_link *l, int n, const struct chex_cluster_work *w) {
+static double sums_s(const struct chex_machines_link *l, int n,
+                     const struct chex_machines_work *w) {
     return n > 1 ? 2 * rounds(n) *
                        (w->sync_sums * l->latency_s + (double)w->sync_bytes / l->bytes_per_s)
                  : 0;
 }
 
-void chex_cluster_fit(struct chex_cluster *c, const struct chex_cluster_work *w) {
+void chex_machines_fit(struct chex_machines *c, const struct chex_machines_work *w) {
     const int n = c->several_processes;
     if (n == 0)
         return;
@@ -249,10 +250,10 @@ void chex_cluster_fit(struct chex_cluster *c, const struct chex_cluster_work *w)
     c->wait_s = fmax(0, step_s - pass_s(c, w) - exposed_s(c, w, n, true)) / mean_wait(n, 1);
 }
 
-void chex_cluster_predict(const struct chex_cluster *c, const struct chex_cluster_work *w,
-                          int processes, struct chex_cluster_row *out) {
+void chex_machines_predict(const struct chex_machines *c, const struct chex_machines_work *w,
+                           int processes, struct chex_machines_row *out) {
     const int n = processes, V = w->logical_ranks;
-    struct chex_cluster_row r = {
+    struct chex_machines_row r = {
         .processes = n, .nodes = nodes_of(c, n), .passes = V ? (V + n - 1) / n : w->process_passes};
     const double images = (double)(V ? V : n * r.passes) * w->batch_images;
     const double in_the_open_s = exposed_s(c, w, n, false);
@@ -276,7 +277,7 @@ static int add_counts(int last, int times, int first, int *counts, int n) {
     return n;
 }
 
-int chex_cluster_counts(const struct chex_cluster *c, int counts_out[CHEX_CLUSTER_COUNTS]) {
+int chex_machines_counts(const struct chex_machines *c, int counts_out[CHEX_MACHINES_COUNTS]) {
     const int n = add_counts(c->node_processes, 1, 1, counts_out, 0);
     return c->nodes > 1 ? add_counts(c->nodes, c->node_processes, 2, counts_out, n) : n;
 }
