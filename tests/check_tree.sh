@@ -73,9 +73,9 @@ check_names() {
     # All headers in one file, except those of CUDA and those that are included many times.
     (
         cd "$root/libcore" || exit
+        read -ra flags < <(pkg-config --silence-errors --cflags hdf5 libpng jansson)
         find . -name '*.h' ! -path '*/cuda/*' ! -name '*.inc.h' | sort | sed 's/.*/#include "&"/' |
-            "${CC:-cc}" -D_GNU_SOURCE -I. $(pkg-config --silence-errors --cflags hdf5 libpng jansson) \
-                -fsyntax-only -xc - 2>&1 |
+            "${CC:-cc}" -D_GNU_SOURCE -I. "${flags[@]}" -fsyntax-only -xc - 2>&1 |
             sed -nE 's|^\./||; /redefin|redeclar|conflicting types|wrong kind of tag/s/ (error|warning):/ defined twice:/p'
     )
 }
