@@ -42,8 +42,9 @@ extern const struct chex_opt_program *const eval_subcommands[];
                "names of the outputs in order, with commas between, where the checkpoint does "    \
                "not say")
 #define EVAL_NETWORK_ROWS                                                                          \
-    OPTION("model", STRING, EVAL_AT(model), .metavar = "NAME",                                     \
-           .help = "densenet121 or resnet50, where the checkpoint does not say (densenet121)"),    \
+    OPTION("model", STRING, EVAL_AT(model), .metavar = "NAME", .choices = chex_net_names,          \
+           .listed = &chex_net_count,                                                              \
+           .help = "network of a checkpoint that names none; the first by default"),               \
         EVAL_CLASSES_ROW,                                                                          \
         OPTION("image-size", INT, EVAL_AT(image_size), .def = "0", .metavar = "PX", .min = 0,      \
                .max = 4096,                                                                        \

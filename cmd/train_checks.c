@@ -107,6 +107,7 @@ static const struct {
     {"step-epochs", "sched", "step"},
     {"order", "pipeline", "new"},
     {"shuffle-block", "pipeline", "new"},
+    {"workers", "pipeline", "new"},
     {"resident", "pipeline", "new"},
     {"data", "bench", "0"},
     {"output", "bench", "0"},

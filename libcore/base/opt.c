@@ -594,11 +594,12 @@ enum chex_opt_origin chex_opt_origin(const struct chex_opt_set *set, const char 
 
 enum { HELP_COLUMN = 35, HELP_WIDTH = 100, HELP_OPTIONS = 30 };
 
-/* Prints the words of `text` from column `at` on. Later lines begin at HELP_COLUMN. */
-static void put_wrapped(const char *text, size_t at, FILE *to) {
-    for (bool first = true; *text; first = false) {
+/* Prints the words of `text`, from HELP_COLUMN on in every line. */
+static void put_wrapped(const char *text, FILE *to) {
+    size_t at = HELP_COLUMN;
+    while (*text) {
         const size_t length = strcspn(text, " ");
-        const bool fits = first || at + 1 + length <= HELP_WIDTH;
+        const bool first = at == HELP_COLUMN, fits = first || at + 1 + length <= HELP_WIDTH;
         fprintf(to, fits ? "%*s%.*s" : "\n%*s%.*s", fits ? !first : HELP_COLUMN, "", (int)length,
                 text);
         at = (fits ? at + !first : HELP_COLUMN) + length;
@@ -613,17 +614,17 @@ static void print_option(const struct chex_opt *o, FILE *to) {
         snprintf(letter, sizeof letter, "-%c, ", o->letter);
     const int left = fprintf(to, "  %s--%s%s%s", letter, o->name, o->metavar ? " " : "",
                              o->metavar ? o->metavar : "");
-    const int gap = left < HELP_COLUMN ? HELP_COLUMN - left : 1;
-    fprintf(to, "%*s", gap, "");
+    const bool beside = left < HELP_COLUMN;
+    fprintf(to, beside ? "%*s" : "\n%*s", HELP_COLUMN - (beside ? left : 0), "");
     size_t n = (size_t)snprintf(text, sizeof text, "%s", o->help);
-    for (size_t i = 0; o->type == CHEX_OPT_CHOICE && listed_choice(o, i) && n < sizeof text; i++)
+    for (size_t i = 0; o->choices && listed_choice(o, i) && n < sizeof text; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s", i ? ", " : " (", o->choices[i],
                               listed_choice(o, i + 1) ? "" : ")");
     if (o->def && n < sizeof text)
         n += (size_t)snprintf(text + n, sizeof text - n, " [%s]", o->def);
     if (o->required && n < sizeof text)
         snprintf(text + n, sizeof text - n, " (required)");
-    put_wrapped(text, (size_t)(left + gap), to);
+    put_wrapped(text, to);
 }
 
 /* A heading is printed only if an option follows it. Returns the number of options left out. */

@@ -45,7 +45,7 @@ struct chex_opt {
     const char *def;            /* default as typed on the command line; NULL: the field is zero */
     const char *metavar;        /* "N", "DIR"; NULL for flags */
     const char *help;           /* one sentence, no full stop */
-    const char *const *choices; /* NULL-terminated, for CHEX_OPT_CHOICE */
+    const char *const *choices; /* NULL-terminated, for CHEX_OPT_CHOICE; of text: shown in help */
     const size_t *listed;       /* help and messages name only the first *listed; NULL: all */
     double min, max;            /* used if max > min */
     bool required;

@@ -48,10 +48,10 @@ unopened '--sync-bn: --pipeline old has one batch at a time for 2 logical ranks'
     --engine cpu --sync-bn --logical-ranks 2 --pipeline old
 unopened '--head-only: the network has only the parameters of --seed' --engine cpu --head-only
 
-# without_effect TEXT OPTION...: one warning, before any shard is opened; no TEXT: none.
+# without_effect TEXT OPTION...: one warning, before any shard is opened.
 without_effect() {
     expect_status 3 chex-train --data set --output bad --image-size 32 --engine cpu "${@:2}"
-    is "$(grep -o -- '--.* has no effect with .*' err)" "$1" "${1:-the options ${*:2} have an effect}"
+    is "$(grep -o -- '--.* has no effect with .*' err)" "$1" "$1"
 }
 without_effect '--momentum has no effect with --opt adam' --momentum 0.9
 without_effect '--decay-norms has no effect with --weight-decay 0' --decay-norms
@@ -60,8 +60,11 @@ without_effect '--patience-epochs has no effect with --sched constant' --sched c
 without_effect '--min-lr has no effect with --sched constant' --sched constant --min-lr 0
 without_effect '--step-epochs has no effect with --sched plateau' --step-epochs 5
 without_effect '--shuffle-block has no effect with --pipeline old' --pipeline old --shuffle-block 2
-without_effect '' --opt lars --momentum 0.5 --weight-decay 0.1 --decay-norms --sched step --step-epochs 2 --lr-factor 0.5
-without_effect '' --no-decay-norms
+expect_status 3 chex-train --data set --output bad --image-size 32 --engine cpu --opt lars --momentum 0.5 \
+    --weight-decay 0.1 --decay-norms --sched step --step-epochs 2 --lr-factor 0.5
+unlike "$(err)" 'no effect' "no warning about options that have an effect"
+expect_status 3 chex-train --data set --output bad --image-size 32 --engine cpu --no-decay-norms
+unlike "$(err)" 'no effect' "no warning about a flag that is off"
 expect_status 0 chex-train --bench 1 --model densenet_tiny --image-size 32 --batch-size 1 --engine cpu --epochs 3
 like "$(err)" '--epochs has no effect with --bench 1' "options of training are reported with --bench"
 [ ! -e bad ]

@@ -172,6 +172,46 @@ static void texts(void) {
     OK(!strstr(text, "Sizes") && !strstr(text, "Durations"), "where there are such options");
 }
 
+static char *help_of(const struct chex_opt_program *p, bool all) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    chex_opt_print_help(p, all, f);
+    fclose(f);
+    return text;
+}
+
+/* Of more than 30 options only the basic ones are listed. */
+static void short_help(void) {
+    enum { OWN = sizeof options / sizeof options[0], ALL = OWN + 20 };
+    struct chex_opt many[ALL];
+    memcpy(many, options, sizeof options);
+    for (int i = OWN; i < ALL; i++)
+        many[i] = (struct chex_opt){
+            .name = "special",
+            .type = CHEX_OPT_CHOICE,
+            .choices = colours,
+            .help = "a text that goes on after the end of a line of one hundred columns"};
+    many[OWN - 1].basic = true;
+    struct chex_opt_program p = program;
+    p.opts = many;
+    p.count = ALL;
+    char *brief = help_of(&p, false), *whole = help_of(&p, true), *few = help_of(&program, false);
+    OK(strstr(brief, "--fast") && strstr(brief, "--help") && !strstr(brief, "--special") &&
+           strstr(brief, "29 more options for special cases: chex-test --help all\n"),
+       "the short help lists basic options and names the long one");
+    OK(strstr(whole, "--special") && !strstr(whole, "more options"),
+       "--help all lists every option");
+    OK(strstr(few, "--count") && !strstr(few, "more options"), "a short table is listed whole");
+    OK(strstr(whole,
+              "      --special                    a text that goes on after the end of a line of "
+              "one hundred\n                                   columns (red, green)\n"),
+       "a line that is too long goes on below its text");
+    free(brief);
+    free(whole);
+    free(few);
+}
+
 static void round_trip(void) {
     struct settings s, again;
     struct chex_opt_set *set;
@@ -262,8 +302,6 @@ static enum chex_status choose(const struct chex_opt_program **out, struct chex_
 static void subcommands(void) {
     const struct chex_opt_program *p;
     struct chex_error err;
-    char *help = NULL;
-    size_t size = 0;
     OK_STATUS(choose(&p, &err, ARGS("--fast")), CHEX_OK, err, NULL);
     OK(p == &whole, "without a word the command itself runs");
     OK_STATUS(choose(&p, &err, ARGS("inspect", "file", "--fast")), CHEX_OK, err, NULL);
@@ -280,9 +318,7 @@ static void subcommands(void) {
               "verify-all --help'");
     OK_STATUS(choose(&p, &err, ARGS("--fast", "inspect")), CHEX_E_USAGE, err,
               "'inspect' comes first: chex-test inspect, then its options");
-    FILE *f = open_memstream(&help, &size);
-    chex_opt_print_help(&whole, false, f);
-    fclose(f);
+    char *help = help_of(&whole, false);
     OK(strstr(help, "\n\nSubcommands\n  inspect     what is in it\n  verify-all  short\n"
                     "A subcommand comes first and has options of its own: chex-test inspect "
                     "--help.\n\nExamples\n"),
@@ -321,6 +357,7 @@ int main(void) {
     loudness();
     misspelt();
     texts();
+    short_help();
     round_trip();
     subcommands();
     return tap_done();
