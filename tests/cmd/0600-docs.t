@@ -86,7 +86,7 @@ if have chex-train; then
         "completion of words and files"
     is "$(completed chex-train --engine c | tr '\n' ' ')" "cuda cpu " "completion of an engine"
     is "$(completed chex-train -d fol)" "folder" "completion after a letter"
-    is "$(completed chex-train -m d)" "densenet121" "a choice after a letter is completed"
+    is "$(completed chex-train -m densenet12)" "densenet121" "a choice after a letter is completed"
     like "$(completed chex-train --deterministic --epo)" "^--epochs$" "a flag takes no value"
 fi
 
@@ -97,7 +97,7 @@ chex-env --mode pro
 chex-env --mode=pro
 chex-shard ver
 chex-shard --images fol
-chex-train -m d
+chex-train -m densenet12
 END
 wanted="chex-env --mode
 chex-env --mode prolog
