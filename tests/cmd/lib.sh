@@ -7,19 +7,25 @@
 #   $BUILD       the build folder; its bin/ comes first in PATH
 #   $SOURCE      the source tree
 #   an environment without CHEX_* (CHEX_CPU stays), SLURM_*, PMIX_*, PMI_* and OMPI_* variables
+# Scripts in which the network is not the point pass `--model densenet_tiny`: a start takes a tenth of
+# the time.
 # A failed check returns 1 and does not stop the script; the exit status of done_testing is the verdict.
 
 SOURCE=${CHEX_TEST_SOURCE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 BUILD=${CHEX_TEST_BUILD:-$SOURCE/build/debug}
 KEEP=${CHEX_TEST_KEEP:-}
 WITHOUT=${CHEX_TEST_WITHOUT:-}
+_python=${CHEX_TEST_PYTHON:-python3}
 while IFS= read -r name; do
     case $name in
-    CHEX_CPU) ;;
+    CHEX_CPU | CHEX_TEST_WAIT) ;;
     CHEX_* | SLURM_* | PMIX_* | PMI_* | OMPI_*) unset "$name" ;;
     esac
 done < <(compgen -e)
 unset name
+# Seconds that a script waits for a condition before it fails: enough where 30 processes share a core.
+: "${CHEX_TEST_WAIT:=300}"
+export -n CHEX_TEST_WAIT # the commands would warn of it
 export LC_ALL=C TERM=dumb PATH="$BUILD/bin:$PATH"
 # Only our own leaks count under the sanitizers; HDF5 and PMIx keep tables until exit.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
@@ -138,6 +144,40 @@ need() {
     for c in "$@"; do command -v "$c" >/dev/null || skip_all "no $c here"; done
 }
 have() { command -v "$1" >/dev/null; }
+# python_with MODULES (h5py,numpy): `python` is one that has them: CHEX_TEST_PYTHON, python3 or Debian's.
+python_with() {
+    without PYTHON && return 1
+    for python in "$_python" /usr/bin/python3; do
+        "$python" -c "import $1" 2>/dev/null && return
+    done
+    return 1
+}
+# mpi_ranks N: `ranks` is the command that starts N ranks by mpirun. False if none can start here.
+mpi_ranks() {
+    ranks=(mpirun --oversubscribe --bind-to none -n "$1")
+    [ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
+    have mpirun && "${ranks[@]}" true 2>/dev/null
+}
+
+# phantom_set COUNT OPTION...: draws COUNT images into ph and makes shards of them in `set`, of 32 px.
+phantom_set() {
+    chex-shard phantom --count "$1" --size 32 --seed 2 --output ph -q >ph.out &&
+        chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+            --fractions 0.6,0.2,0.2 --output set -q "${@:2}" >set.out || fail "a set of phantoms"
+}
+
+# wait_for COMMAND...: until the command succeeds.
+wait_for() {
+    local end=$((SECONDS + CHEX_TEST_WAIT))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { fail "waited $CHEX_TEST_WAIT s for: $*"; return 1; }
+        sleep 0.03
+    done
+}
+# wait_in_run PID COMMAND...: until the command succeeds or the process has ended. For moments that pass soon.
+wait_in_run() {
+    until "${@:2}" || ! kill -0 "$1" 2>/dev/null; do sleep 0.002; done
+}
 
 # usr2_set PID COMMAND SigCgt|SigIgn: waits until this process, which must have become COMMAND (the
 # shell that starts it handles USR2, too), handles or ignores USR2. False: it has ended.
