@@ -8,18 +8,19 @@ PATH=${CHEX_TEST_BUILD:-${BUILD:-$root/build/release}}/bin:$PATH
 usage() {
     cat <<END
 usage: tests/soak_kills.sh [--kills N] [--steps N] [--ranks "N..."] [--seed N] [--opt NAME]
+    [--model NAME]
 Trains on phantom images of 32 px and kills the run N times (200) at random moments: one rank, all
 ranks or mpirun with kill -9, a stopped rank, a second signal while it saves. Each start draws its
 number of processes from --ranks ("1 1 2 4") and goes on with --resume auto. A run that reaches its
 last step (12) is compared with an undisturbed one: the digest of parameters and moments of each
 checkpoint, steps and losses; the last run also by the values in last.h5 and best.h5. --opt: the
-optimiser (adam; sgd writes a third less). A start may report no damaged checkpoint and must leave no
-file of an earlier one.
+optimiser (adam; sgd writes a third less). --model: the network (densenet121). A start may report no
+damaged checkpoint and must leave no file of an earlier one.
 Exit status: 0 all equal, 1 not, 2 usage. chex-train is taken from CHEX_TEST_BUILD or build/release.
 END
 }
 
-kills=200 steps=12 ranks="1 1 2 4" seed=1 opt=adam
+kills=200 steps=12 ranks="1 1 2 4" seed=1 opt=adam model=densenet121
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help)
@@ -31,9 +32,9 @@ while [ $# -gt 0 ]; do
         declare "${1#--}=$2"
         shift
         ;;
-    --opt)
-        [[ ${2-} =~ ^[a-z]+$ ]] || { usage >&2; exit 2; }
-        opt=$2
+    --opt | --model)
+        [[ ${2-} =~ ^[a-z0-9_]+$ ]] || { usage >&2; exit 2; }
+        declare "${1#--}=$2"
         shift
         ;;
     --ranks)
@@ -62,7 +63,7 @@ fail() {
 { chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q &&
     chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
         --fractions 0.6,0.2,0.2 --output set -q; } >out 2>&1 || fail "no shards: $(cat out)"
-train=(chex-train --data set --image-size 32 --batch-size 1 --logical-ranks 4 --deterministic --seed 5
+train=(chex-train --data set --model "$model" --image-size 32 --batch-size 1 --logical-ranks 4 --deterministic --seed 5
     --engine cpu --threads 1 --opt "$opt" --max-steps "$steps" --checkpoint-every 2steps --stall-abort 60s)
 many=(mpirun --oversubscribe --bind-to none)
 [ "$(id -u)" != 0 ] || many+=(--allow-run-as-root)

@@ -4,11 +4,9 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out
-new=(--data set --image-size 32 --batch-size 4 --deterministic --logical-ranks 2 --epochs 1
-    --opt sgd --lr 0.01 --precision fp32 --engine cpu --threads 1)
+phantom_set 40
+new=(--data set --model densenet_tiny --image-size 32 --batch-size 4 --deterministic --logical-ranks 2
+    --epochs 1 --opt sgd --lr 0.01 --precision fp32 --engine cpu --threads 1)
 same() { h5diff "$1/last.h5" "$2/last.h5" "/$3" "/$3" >/dev/null; } # RUN RUN GROUP
 loss() { grep '"kind":"epoch"' "$1/metrics.jsonl" | grep -o '"val_loss":[^,]*'; } # RUN
 

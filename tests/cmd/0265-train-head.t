@@ -5,10 +5,8 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out 2>&1
-common=(--data set --image-size 32 --precision fp32 --engine cpu --threads 1)
+phantom_set 60
+common=(--data set --model densenet_tiny --image-size 32 --precision fp32 --engine cpu --threads 1)
 new=("${common[@]}" --batch-size 4 --deterministic --logical-ranks 4 --lr 1e-2 --head-only)
 chex-train "${common[@]}" --batch-size 8 --max-steps 1 --output start -q 2>start.err
 from=(--init start/last.h5)
@@ -19,7 +17,7 @@ all_same() { same "$1" "$2" /params && same "$1" "$2" /moment1 && same "$1" "$2"
 
 average=(--epochs 1 --ema 0.8 --clip-norm 0.5 --pos-weight balanced --label-smoothing 0.1)
 expect_status 0 chex-train "${new[@]}" "${average[@]}" "${from[@]}" --output run
-like "$(err)" '--head-only: only the classifier trains \(14350 parameters, fp32 on the host\), on 1024 features of each image: running statistics, no augmentation; rank 0 keeps those of 48 images \(192 KiB\)' \
+like "$(err)" '--head-only: only the classifier trains \(1806 parameters, fp32 on the host\), on 128 features of each image: running statistics, no augmentation; rank 0 keeps those of 48 images \(24.0 KiB\)' \
     "the log says what trains and on what"
 unlike "$(err)" 'augmentation: crops|--hflip' "it lists no augmentation"
 ! same start run /params/classifier.weight && ! same start run /params/classifier.bias
@@ -34,13 +32,9 @@ near "$(sed -nE 's/^  "mean": ([^,]*).*/\1/p' eval/auroc.json)" \
     "$(grep '"kind":"epoch"' run/metrics.jsonl | tail -n 1 | sed -nE 's/.*"val_auroc_mean":([^,]*).*/\1/p')" 1e-6 \
     "chex-eval has the AUROC of the run's last validation"
 
-ranks=(mpirun --oversubscribe --bind-to none)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if ! have mpirun || ! "${ranks[@]}" -n 4 true 2>/dev/null; then ranks=(); fi
 # Two processes begin, if mpirun is here, and one goes on.
-two=()
-[ ${#ranks[@]} = 0 ] || two=("${ranks[@]}" -n 2)
-expect_status 0 "${two[@]}" chex-train "${new[@]}" "${average[@]}" "${from[@]}" --output part --max-steps 1
+mpi_ranks 2 || ranks=()
+expect_status 0 "${ranks[@]}" chex-train "${new[@]}" "${average[@]}" "${from[@]}" --output part --max-steps 1
 expect_status 0 chex-train --data set --output part --engine cpu --threads 2 --max-steps 0
 like "$(err)" "taken from part/.*head-only 'yes'" "a resumed run keeps the option, without --init"
 all_same run part
@@ -48,8 +42,8 @@ ok $? "it has the bits of one process that did not stop"
 expect_status 0 chex-train --prove run --data set
 like "$(out)" '^run: 1 of 1 repeated stretches are equal' "a proof repeats the run"
 
-if [ ${#ranks[@]} != 0 ]; then
-    expect_status 0 "${ranks[@]}" -n 4 chex-train "${new[@]}" "${average[@]}" "${from[@]}" --output four
+if mpi_ranks 4; then
+    expect_status 0 "${ranks[@]}" chex-train "${new[@]}" "${average[@]}" "${from[@]}" --output four
     all_same run four
     ok $? "four processes have the bits of one"
 else

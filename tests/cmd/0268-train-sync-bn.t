@@ -9,14 +9,15 @@ chex-shard phantom --count 16 --size 32 --seed 2 --output ph -q >ph.out
 chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split none \
     --output set -q >set.out 2>&1
 here=(--data set --engine cpu --threads 2)
-new=("${here[@]}" --image-size 32 --precision fp32-strict --opt sgd --lr 0.1 --deterministic)
+new=("${here[@]}" --model densenet_tiny --image-size 32 --precision fp32-strict --opt sgd --lr 0.1
+    --deterministic)
 parts=("${new[@]}" --batch-size 8 --logical-ranks 2)
 loss() { grep '"kind":"step"' "$1/metrics.jsonl" | sed -n "$2s/.*\"loss\":\([^,]*\).*/\1/p"; } # RUN STEP
 planned() { grep -o "\"$1\": [0-9]*" "$2" | head -n 1 | grep -o '[0-9]*$'; }                      # KEY FILE
 equal() { for group in params moment1; do h5diff "$1/last.h5" "$2/last.h5" /$group /$group || return 1; done >/dev/null; }
 
 expect_status 0 chex-train "${new[@]}" --batch-size 16 --max-steps 2 --output whole
-memory() { sed -n 's/.*, \([0-9]*\) MiB of memory.*/\1/p' err; }
+memory() { sed -n 's/.*, \([0-9]*\)[.0-9]* MiB of memory.*/\1/p' err; }
 expect_status 0 chex-train "${parts[@]}" --max-steps 2 --output alone
 one=$(memory)
 expect_status 0 chex-train "${parts[@]}" --max-steps 2 --output sync --sync-bn
@@ -41,9 +42,9 @@ like "$(err)" 'sync-bn: one logical rank: its batch is the whole step already' \
 equal whole single
 ok $? "and nothing changes"
 
-expect_status 0 chex-train --plan "${parts[@]}" --output new --json
+expect_status 0 chex-train --plan "${parts[@]}" --model densenet121 --output new --json
 cp out alone.json
-expect_status 0 chex-train --plan "${parts[@]}" --output new --json --sync-bn
+expect_status 0 chex-train --plan "${parts[@]}" --model densenet121 --output new --json --sync-bn
 is "$(planned engines out) $(planned engines alone.json)" '2 1' "--plan counts the engines"
 (($(planned work_bytes out) * 2 > $(planned work_bytes alone.json) * 3))
 ok $? "and their activations (the scratch of a thread is not repeated)"

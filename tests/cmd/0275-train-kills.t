@@ -5,6 +5,6 @@
 . "$(dirname "$0")/lib.sh"
 
 expect_status 0 env CHEX_TEST_BUILD="$BUILD" bash "$SOURCE/tests/soak_kills.sh" \
-    --kills 10 --steps 8 --ranks 1 --opt sgd
+    --kills 10 --steps 30 --ranks 1 --opt sgd --model densenet_tiny
 like "$(out)" '^soak: 10 kills in .* no difference$' "after 10 kills each run has the bits of an undisturbed one"
 done_testing

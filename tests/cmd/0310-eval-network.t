@@ -110,7 +110,7 @@ for labels in A:B B:A; do
     quiet chex-shard --images ph/images --labels ab.csv --format csv --size 32 --shards 1 \
         --columns "image=image,labels=$labels" --split none --output "shards-$labels"
 done
-short=(--batch-size 4 --max-steps 1 --engine cpu --threads 2 --image-size 32)
+short=(--model densenet_tiny --batch-size 4 --max-steps 1 --engine cpu --threads 2 --image-size 32)
 quiet chex-train --data shards-A:B "${short[@]}" --output run-ab
 quiet chex-eval export --checkpoint run-ab/last.h5 --output ab.safetensors
 for file in run-ab/last.h5 ab.safetensors; do

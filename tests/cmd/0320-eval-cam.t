@@ -18,7 +18,7 @@ dicom=
 } >labels.csv
 quiet chex-shard --images images --labels labels.csv --format csv --size 36 --shards 1 \
     --columns image=image,labels=Mass:Nodule:Pleural_Thickening --split none --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max-steps 2 \
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 4 --max-steps 2 \
     --engine cpu --threads 2
 quiet chex-eval --data shards --checkpoint run/last.h5 --output eval --allow-overlap --threads 2
 net=(--checkpoint run/last.h5)
@@ -56,7 +56,7 @@ if have rsvg-convert; then
 else
     skip "no rsvg-convert here"
 fi
-like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet121 at 32 of 36 px, 1 x 1 positions' \
+like "$(err)" 'one.png: [0-9]+ x [0-9]+ px, densenet_tiny at 32 of 36 px, 1 x 1 positions' \
     "crop and stored size are the checkpoint's"
 unlike "$(err)" 'warn: ' "a complete checkpoint has no warning"
 grep -qa Title one.png && grep -qa 00000001_000.png one.png && ! grep -qa images/ one.png
@@ -127,7 +127,7 @@ expect_status 2 chex-eval cam --image $radiograph "${net[@]}" --output none.png
 error_line 'none.svg exists: say --force' "a foreign .svg is not replaced"
 rm none.svg
 refuse 4 'cannot make folder labels.csv: File exists' --output labels.csv/none.png
-refuse 3 'is a densenet121, --model says resnet50' --model resnet50
+refuse 3 'is a densenet_tiny, --model says resnet50' --model resnet50
 refuse 3 'nowhere.png' --image nowhere.png
 refuse 3 'labels.csv: not an image of a known kind' --image labels.csv
 cp $radiograph $'odd\xff.png'

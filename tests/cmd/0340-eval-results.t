@@ -72,7 +72,8 @@ is "$(names taken)" "roc.svg " "a refused evaluation writes nothing"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
 quiet chex-shard phantom --count 16 --size 32 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split none --size 32 --shards 1 --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 8 --max-steps 1 --engine cpu --threads 1
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 8 --max-steps 1 \
+    --engine cpu --threads 1
 mkdir single
 for name in net.safetensors cam.png cam.svg; do echo half >single/$name.tmp.k3x09qwz; done
 touch single/other.png.tmp.k3x09qwz

@@ -46,7 +46,8 @@ quiet chex-shard phantom --count 16 --size 36 --seed 3 --output ph
 for i in ph/images/*; do mv "$i" "ph/images/=${i##*/}"; done
 sed -i '2,$s/^/=/' ph/labels.csv
 quiet chex-shard --images ph/images --labels ph/labels.csv --split none --size 36 --shards 1 --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 8 --max-steps 1 --engine cpu --threads 2
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 8 --max-steps 1 \
+    --engine cpu --threads 2
 expect_status 0 chex-eval --data shards --checkpoint run/last.h5 --allow-overlap --engine cpu --output eval
 is "$(tail -n +2 eval/predictions.csv | grep -vc "^\"'=")" 0 "image ids that are formulas are written as text"
 expect_status 0 chex-eval score --predictions eval/predictions.csv --json
@@ -54,11 +55,7 @@ is "$(out | grep -o '"mean":[^,]*' | head -n 1)" \
     "$(tr -d ' ' <eval/auroc.json | grep -o '"mean":[^,]*' | head -n 1)" "a table with escaped cells is read back"
 
 # Attributes of a shard and names in a checkpoint, as a stranger's file may have them.
-python=
-for candidate in python3 /usr/bin/python3; do
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py' 2>/dev/null || python=$candidate
-done
-if [ -n "$python" ] && ! without PYTHON; then
+if python_with h5py; then
     shard=$(echo shards/all/*.h5)
     cp "$shard" hostile.h5
     "$python" -c 'import h5py, numpy as np

@@ -26,8 +26,8 @@ for output in file foreign; do
 done
 [ -x "$BUILD/bin/chex-train" ] || done_testing
 mkdir staged
-train=(chex-train --data shards --image-size 32 --batch-size 4 --max-steps 1 --engine cpu --threads 1
-    --stage staged)
+train=(chex-train --data shards --model densenet_tiny --image-size 32 --batch-size 4 --max-steps 1 --engine cpu
+    --threads 1 --stage staged)
 before staging 3 'cannot open nowhere' "${train[@]}" --output run --init nowhere
 before staging 3 'file: 0 bytes are too few for a safetensors file' "${train[@]}" --output run --init file
 before staging 2 '--output file is a file, expected a folder' "${train[@]}" --output file

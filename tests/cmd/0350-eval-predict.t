@@ -11,7 +11,7 @@ cp "$SOURCE"/datasets/nih-sample/images/000000[0-2]*_00*.png images
 mv images/00000001_00*.png images/more
 quiet chex-shard --images images --labels "$SOURCE"/datasets/nih-sample/Data_Entry_2017.csv \
     --size 36 --shards 2 --split none --max-bad 100000 --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max-steps 2 \
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 4 --max-steps 2 \
     --engine cpu --threads 2
 quiet chex-eval --data shards --checkpoint run/last.h5 --output eval --allow-overlap --threads 2 \
     --bootstrap 0

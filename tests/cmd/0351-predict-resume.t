@@ -11,7 +11,7 @@ cp "$SOURCE"/datasets/nih-sample/images/000000[0-2]*_00*.png images
 : >images/empty.png
 quiet chex-shard --images images --labels "$SOURCE"/datasets/nih-sample/Data_Entry_2017.csv \
     --size 36 --shards 1 --split none --max-bad 100000 --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 4 --max-steps 2 \
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 4 --max-steps 2 \
     --engine cpu --threads 2
 predict=(chex-eval predict --images images --checkpoint run/last.h5 --batch-size 4 --workers 1)
 partial=cut/.predict-partial
@@ -57,7 +57,7 @@ ok $? "the files are those of a run without interruption"
 expect_status 3 "${predict[@]}" --output more --max-bad 0
 error_line 'more than 0 images cannot be used \(--max-bad\), such as images/empty.png: empty file' \
     "--max-bad limits the files that cannot be used"
-quiet chex-train --data shards --output run2 --image-size 32 --batch-size 4 --max-steps 1 \
+quiet chex-train --data shards --output run2 --model densenet_tiny --image-size 32 --batch-size 4 --max-steps 1 \
     --engine cpu --threads 2
 expect_status 2 chex-eval predict --images images --checkpoint run2/last.h5 --output more
 error_line 'unfinished run with another checkpoint' "an unfinished run of another checkpoint is refused"

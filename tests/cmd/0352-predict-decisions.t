@@ -9,8 +9,8 @@ quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
 quiet chex-shard phantom --count 160 --size 40 --seed 5 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 1 \
     --output shards
-quiet chex-train --data shards --output run --image-size 32 --batch-size 8 --max-steps 3 \
-    --engine cpu --threads 2
+quiet chex-train --data shards --output run --model densenet_tiny --image-size 32 --batch-size 8 \
+    --max-steps 3 --engine cpu --threads 2
 expect_status 0 chex-eval deploy --data shards --checkpoint run/last.h5 --output net.safetensors \
     --recalibrate platt --threads 2 --json
 mkdir new

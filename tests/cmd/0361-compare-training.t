@@ -13,7 +13,8 @@ set_of() { # SEED NAME
 train() { # RUN DATA OPTION...
     local run=$1 data=$2
     shift 2
-    quiet chex-train --data "$data" --output "$run" --image-size 32 --batch-size 4 --max-steps 1 --engine cpu "$@"
+    quiet chex-train --data "$data" --output "$run" --model densenet_tiny --image-size 32 --batch-size 4 \
+        --max-steps 1 --engine cpu "$@"
     quiet chex-eval --data set --checkpoint "$run/last.h5" --split train --allow-overlap --compare none \
         --hardest 0 --engine cpu --output "$run/eval"
 }

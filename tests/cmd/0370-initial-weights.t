@@ -13,7 +13,8 @@ quiet chex-shard phantom --count 40 --size 36 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 1 \
     --output shards
 short=(--data shards --image-size 32 --batch-size 4 --max-steps 1 --engine cpu --threads 2)
-quiet chex-train "${short[@]}" --output run
+train=(chex-train "${short[@]}" --model densenet_tiny)
+quiet "${train[@]}" --output run
 quiet chex-eval export --checkpoint run/last.h5 --output last.safetensors
 eval=(chex-eval --data shards --engine cpu --threads 2 --image-size 32)
 quiet "${eval[@]}" --checkpoint run/last.h5 --output from-h5
@@ -29,28 +30,35 @@ for file in a.pth b.weights c.pth.tar d.bin e.pth; do
     cmp -s from-h5/predictions.csv "from-$file/predictions.csv"
     ok $? "the parameters in $file predict what those of the checkpoint do"
 done
+quiet chex-train "${short[@]}" --output whole
+quiet chex-eval export --checkpoint whole/last.h5 --output whole.safetensors
+torch whole.safetensors whole.tar legacy arnoweng
+quiet "${eval[@]}" --checkpoint whole/last.h5 --output of-whole
+quiet "${eval[@]}" --checkpoint whole.tar --output of-whole-tar
+cmp -s of-whole/predictions.csv of-whole-tar/predictions.csv
+ok $? "so do those of a DenseNet-121 under arnoweng's names"
 expect_status 0 "${eval[@]}" --checkpoint c.pth.tar --output again --force
 like "$(err)" "warn: c.pth.tar does not name its findings: it is assumed that they are those of shards" \
     "a warning says that the file does not name its findings"
 unlike "$(err)" "are not parameters" "all tensors of arnoweng's names are known"
 
-expect_status 0 chex-train "${short[@]}" --init run/last.h5 --output from-checkpoint
+expect_status 0 "${train[@]}" --init run/last.h5 --output from-checkpoint
 like "$(err)" "parameters from run/last.h5; the head is the file's" "--init takes a checkpoint"
 for file in last.safetensors a.pth c.pth.tar; do
-    expect_status 0 chex-train "${short[@]}" --init $file --output "train-$file"
+    expect_status 0 "${train[@]}" --init $file --output "train-$file"
     is "$(grep '"kind":"step"' "train-$file/metrics.jsonl" | grep -o '"loss":[^,]*')" \
         "$(grep '"kind":"step"' from-checkpoint/metrics.jsonl | grep -o '"loss":[^,]*')" \
         "a run that starts from $file has the loss of one that starts from the checkpoint"
 done
 expect_status 3 chex-train "${short[@]}" --init a.pth --model resnet50 --output none
-error_line 'a.pth is a densenet121, --model says resnet50' "the network is known by its names"
+error_line 'a.pth is a densenet_tiny, --model says resnet50' "the network is known by its names"
 
 # One input channel: torchxrayvision's modules.
 torch last.safetensors xrv.pt legacy xrv
 expect_status 0 "${eval[@]}" --checkpoint xrv.pt --output xrv
 like "$(err)" "warn: xrv.pt: 'features.conv0.weight' has one input channel. It is read as torchxrayvision's" \
     "a warning says how one input channel is read"
-expect_status 0 chex-train "${short[@]}" --init xrv.pt --output train-xrv
+expect_status 0 "${train[@]}" --init xrv.pt --output train-xrv
 is "$(err | grep -c 'has one input channel')" 1 "--init warns of it once"
 
 # Names of the outputs.
@@ -111,7 +119,7 @@ open("evil.pth", "wb").write(b"".join(pickle.dumps(x, 2) for x in (
 END
 python3 evil.py
 while IFS='|' read -r file text; do
-    expect_status 3 chex-train "${short[@]}" --init "$file" --output none
+    expect_status 3 "${train[@]}" --init "$file" --output none
     error_line "$text" "--init $file"
     expect_status 3 "${eval[@]}" --checkpoint "$file" --output none
     error_line "$text" "--checkpoint $file"

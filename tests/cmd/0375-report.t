@@ -8,7 +8,8 @@ source "$(dirname "$0")/lib.sh"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
 quiet chex-shard phantom --count 60 --size 48 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 2 --output 'my shards'
-quiet chex-train --data 'my shards' --output run --image-size 32 --batch-size 8 --max-steps 1 --engine cpu --threads 1
+quiet chex-train --data 'my shards' --output run --model densenet_tiny --image-size 32 --batch-size 8 --max-steps 1 \
+    --engine cpu --threads 1
 evaluate() { chex-eval --data 'my shards' --checkpoint run/last.h5 --engine cpu --split train --allow-overlap "$@"; }
 
 expect_status 0 evaluate --output one --threads 1

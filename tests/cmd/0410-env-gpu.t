@@ -151,8 +151,8 @@ like "$(out)" "remedy: its link could be PCIe 5 x16" "the remedy names the link 
 
 # The commands take the GPU by its bus id.
 node two-h200
-bench() { chex-train --bench 1 --batch-size 1 --image-size 32 --engine "$@"; }
-expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --bench 1 --batch-size 1 --image-size 32
+bench() { chex-train --bench 1 --model densenet_tiny --batch-size 1 --image-size 32 --engine "$@"; }
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --bench 1 --model densenet_tiny --batch-size 1 --image-size 32
 like "$(err)" "engine cuda: 1 of NVIDIA H200" "auto takes cuda"
 like "$(err)" "GPU 0000:5d:00.0, NVIDIA H200, capability 9.0, 1 more on the node, which NCCL can reach by NVLink$" \
     "one line says which GPU"
@@ -165,21 +165,21 @@ chex-shard phantom --count 24 --size 36 --seed 3 --output ph >log 2>&1 &&
     chex-shard --images ph/images --labels ph/labels.csv --split patient --size 36 --shards 1 \
         --output shards >>log 2>&1
 ok $? "a small set" || diag "$(cat log)"
-expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --data shards --output run --image-size 32 \
-    --batch-size 4 --max-steps 1
+expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-train --data shards --output run --model densenet_tiny \
+    --image-size 32 --batch-size 4 --max-steps 1
 like "$(err)" "test engine on 0000:5d:00.0" "training takes the same way"
 like "$(cat run/ranks.json)" '"gpu_pci_bus_id": "0000:5d:00.0"' "ranks.json has the bus id of the GPU"
 expect_status 0 env CUDA_VISIBLE_DEVICES=1 chex-eval --data shards --checkpoint run/last.h5 --output eval
 like "$(err)" "test engine on 0000:5d:00.0" "chex-eval uses the same GPU"
-expect_status 0 chex-train --data shards --output run-cpu --image-size 32 --batch-size 4 --max-steps 1 \
-    --engine cpu
+expect_status 0 chex-train --data shards --output run-cpu --model densenet_tiny --image-size 32 --batch-size 4 \
+    --max-steps 1 --engine cpu
 like "$(cat run-cpu/ranks.json)" '"gpu_pci_bus_id": ""' "the cpu engine has none"
 node own-second
-expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
+expect_status 0 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --model densenet_tiny --batch-size 1 --image-size 32
 like "$(err)" "GPU 0000:5d:00.0, .*1 more on the node out of reach: .*host memory, not NVLink; --gpu-bind=none shows" \
     "the note explains the cost of a cgroup"
 node sick
-expect_status 5 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --batch-size 1 --image-size 32
+expect_status 5 env CUDA_VISIBLE_DEVICES=0 chex-train --bench 1 --model densenet_tiny --batch-size 1 --image-size 32
 error_line "GPU 0000:1b:00.0 of node .* is unhealthy: 3 uncorrected memory errors.*--exclude=" "a sick GPU"
 node two-h200
 expect_status 4 env CUDA_VISIBLE_DEVICES=4 chex-train --bench 1

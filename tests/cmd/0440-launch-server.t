@@ -3,9 +3,7 @@
 # If the launcher's PMIx server stops or is killed while ranks wait for each other, each rank ends
 # with status 7. Rank 1 never starts, so that the others are in an exchange.
 source "$(dirname "$0")/lib.sh"
-have mpirun || skip_all "no mpirun"
 have chex-env || skip_all "chex-env is not built"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 cat >rank.sh <<'END'
 #!/bin/bash
 rank=$OMPI_COMM_WORLD_RANK
@@ -15,18 +13,19 @@ echo $$ >pid$rank
 echo $? >status$rank
 END
 chmod +x rank.sh
-timeout 60 mpirun -np 3 true >log 2>&1 || skip_all "mpirun does not start three ranks here: $(tail -n 1 log)"
+mpi_ranks 3 || skip_all "mpirun does not start three ranks here"
 
-# wait_for SECONDS FILE...: until all are there.
-wait_for() {
-    local i f missing
-    for ((i = 0; i < $1 * 10; i++)); do
-        missing=
-        for f in "${@:2}"; do [ -s "$f" ] || missing=$f; done
-        [ -n "$missing" ] || return 0
-        sleep 0.1
-    done
-    return 1
+# written FILE...: whether all are.
+written() {
+    local f
+    for f; do [ -s "$f" ] || return 1; done
+}
+# waits RANK COMMAND: whether its process, which must have become COMMAND, uses no processor: it waits for rank 1.
+waits() {
+    local pid was
+    pid=$(pgrep -P "$(cat "pid$1")" -x "$2") && was=$(cut -d' ' -f3,14,15 "/proc/$pid/stat" 2>/dev/null) || return
+    sleep 0.5
+    [[ $was = S* ]] && [ "$was" = "$(cut -d' ' -f3,14,15 "/proc/$pid/stat" 2>/dev/null)" ]
 }
 
 # end_job MPIRUN: what is left of it, by its ids.
@@ -47,12 +46,12 @@ without_server() {
     local signal=$1 job
     shift
     rm -f pid? out? err? status?
-    mpirun -np 3 ./rank.sh "$@" >log 2>&1 &
+    "${ranks[@]}" ./rank.sh "$@" >log 2>&1 &
     job=$!
-    wait_for 60 pid0 pid1 pid2 || diag "the ranks did not start: $(cat log)"
-    sleep 2
+    wait_for written pid0 pid1 pid2 || diag "the ranks did not start: $(cat log)"
+    wait_for waits 0 "$1" && wait_for waits 2 "$1"
     kill "-$signal" $job
-    wait_for 100 status0 status2
+    wait_for written status0 status2
     ok $? "$signal, $1: ranks 0 and 2 end by themselves"
     is "$(cat status0 status2 2>/dev/null | tr '\n' ' ')" "7 7 " "$signal, $1: with status 7"
     end_job $job

@@ -10,7 +10,7 @@ chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --spli
     --output shards -q
 common=(--engine cpu --image-size 32 --batch-size 4 -q)
 train() { # threads, option...
-    chex-train --data shards --output "run$1" "${common[@]}" --max-steps 2 --seed 3 --threads "$@"
+    chex-train --data shards --output "run$1" --model densenet_tiny "${common[@]}" --max-steps 2 --seed 3 --threads "$@"
 }
 evaluate() {
     chex-eval --data shards --checkpoint run1/last.h5 --output "eval$1" "${common[@]}" --threads "$1"

@@ -11,7 +11,7 @@ export CHEX_LIBDIR=$emulated
 quiet chex-shard phantom --count 40 --size 40 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 40 --shards 2 \
     --fractions 0.5,0.1,0.4 --output shards
-common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --model resnet50
+common=(--data shards --image-size 33 --batch-size 4 --threads 2 --workers 1 --model densenet_tiny
     --precision fp32 --opt sgd --lr 1e-4)
 
 expect_status 0 chex-train "${common[@]}" --engine cuda:s0 --max-steps 2 --output gpu
@@ -29,7 +29,7 @@ is "$(paste <(losses gpu) <(losses cpu) | awk '{ d = $1 - $2; if (d < 0) d = -d;
 # The choices of kernels are those of the checkpoint; on another kind of GPU that is no help.
 like "$(grep -a -o '"cuda_choices":."device [^"]*"' gpu/last.h5 | head -n 1)" \
     'emulated GPU, capability 9.0, 4 multiprocessors' "a checkpoint has the kind of GPU"
-like "$(grep -a -o '"backward 3x3/1 64>64 fp32[^"]*"' gpu/last.h5 | head -n 1)" ': plain"' \
+like "$(grep -a -o '"backward 3x3/1 128>32 fp32[^"]*"' gpu/last.h5 | head -n 1)" ': plain"' \
     "a checkpoint has the kernel of each convolution"
 like "$(cat gpu/provenance.json)" '"cuda_choices": *.' "provenance.json has the choices"
 expect_status 0 chex-train --plan "${common[@]}" --engine cuda:s0 --max-steps 3 --output gpu
