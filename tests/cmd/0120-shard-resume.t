@@ -7,13 +7,11 @@ run=(chex-shard --images ph/images --labels ph/labels.csv --split none --size 96
 "${run[@]}" --output whole --quiet || exit 1
 
 partial=o/.chex-shard-partial
+begun() { [ "$(find "$1/.chex-shard-partial" -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ]; } # FOLDER
 interrupt() {
     "${run[@]}" --output o --quiet 2>/dev/null &
-    local pid=$! i
-    for ((i = 0; i < 2000; i++)); do
-        [ "$(find $partial -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ] && break
-        sleep 0.005
-    done
+    pid=$!
+    wait_in_run $pid begun o
     kill -9 $pid
     wait $pid 2>/dev/null
 }
@@ -76,10 +74,7 @@ ok $? "the bytes are those of a new run"
 # Two runs in one folder: the second is refused, whatever it asks for, and the first goes on.
 "${run[@]}" --output two --quiet >/dev/null 2>&1 &
 pid=$!
-for ((i = 0; i < 2000; i++)); do
-    [ "$(find two/.chex-shard-partial -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ] && break
-    sleep 0.005
-done
+wait_in_run $pid begun two
 kill -STOP $pid
 if [ -e two/manifest.json ]; then
     skip "the run was over before it could be stopped" 7
@@ -129,27 +124,24 @@ expect_status 2 chex-shard reshard o --output few --shards 3 --resume
 rm -rf two newer few
 
 # Resharding is resumed in the same way.
-chex-shard reshard whole --output more --shards 300 --workers 1 --quiet &
+chex-shard reshard whole --output more --shards 150 --workers 1 --quiet &
 pid=$!
-for ((i = 0; i < 2000; i++)); do
-    [ "$(find more/.chex-shard-partial -name '*.h5' 2>/dev/null | wc -l)" -ge 3 ] && break
-    sleep 0.002
-done
+wait_in_run $pid begun more
 kill -9 $pid
 wait $pid 2>/dev/null
 if [ -e more/manifest.json ]; then
     skip "the run was over before it could be killed" 4
 else
     done=$(find more/.chex-shard-partial -name '*.h5' | wc -l)
-    expect_status 0 chex-shard reshard whole --output more --shards 300 --resume
-    like "$(out)" "^$done shards kept from the interrupted run" "reshard --resume keeps $done of 300 shards"
-    expect_status 0 chex-shard reshard whole --output more2 --shards 300 --quiet
+    expect_status 0 chex-shard reshard whole --output more --shards 150 --resume
+    like "$(out)" "^$done shards kept from the interrupted run" "reshard --resume keeps $done of 150 shards"
+    expect_status 0 chex-shard reshard whole --output more2 --shards 150 --quiet
     diff -r more more2
     ok $? "the bytes are those of an uninterrupted run"
 fi
 
 # Killed at random moments again and again.
-bash "$SOURCE/tests/soak_shard.sh" --kills 6 --count 300 >soak 2>&1
+bash "$SOURCE/tests/soak_shard.sh" --kills 6 --count 200 >soak 2>&1
 ok $? "$(tail -n 1 soak)" || diag "$(cat soak)"
 
 # A full disk: too small from the start, and full in the middle (no inode left).

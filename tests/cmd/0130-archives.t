@@ -149,11 +149,8 @@ done
 partial=o/.chex-shard-partial
 interrupt() {
     "${run[@]}" --images packed --output o --workers 1 --quiet 2>/dev/null &
-    local pid=$! i
-    for ((i = 0; i < 2000; i++)); do
-        [ -n "$(find $partial -name 'spool-*' ! -name '*.tmp.*' 2>/dev/null)" ] && break
-        sleep 0.002
-    done
+    pid=$!
+    wait_in_run $pid compgen -G "$partial/spool-*[0-9a-f]" >spools
     kill -9 $pid
     wait $pid 2>/dev/null
 }

@@ -1,15 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Another reader, written from doc/shard-format.md alone, finds in a set what create and
-# reshard say is there. CHEX_TEST_PYTHON: a python with h5py, where neither python3
-# nor Debian's own has it.
-python=''
-for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh takes it away
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py' 2>/dev/null || python=$candidate
-done
+# reshard say is there.
 source "$(dirname "$0")/lib.sh"
-require PYTHON
-[ -n "$python" ] || skip_all "no h5py in ${CHEX_TEST_PYTHON:-python3} here"
+python_with h5py || skip_all "no python3 with h5py here"
 
 chex-shard phantom --count 150 --size 40 --output ph -q >/dev/null || exit 1
 truncate -s 100 ph/images/00000003_000.png

@@ -1,15 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # share/python/chexnet_dataset.py reads the rows that libcore reads: order, pixels, labels and ids.
-# With torch a DataLoader with two processes gives them, too. CHEX_TEST_PYTHON: a python with h5py,
-# where neither python3 nor Debian's own has it.
-python=''
-for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh takes it away
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py' 2>/dev/null || python=$candidate
-done
+# With torch a DataLoader with two processes gives them, too.
 source "$(dirname "$0")/lib.sh"
-require PYTHON
-[ -n "$python" ] || skip_all "no h5py in ${CHEX_TEST_PYTHON:-python3} here"
+python_with h5py || skip_all "no python3 with h5py here"
 export PYTHONPATH=$SOURCE/share/python PYTHONDONTWRITEBYTECODE=1
 
 chex-shard phantom --count 150 --size 40 --output ph -q >/dev/null || exit 1

@@ -12,7 +12,7 @@ create=(chex-shard --images ph/images --labels ph/labels.csv --split none --shar
 refuse() {
     local status=$1 text=$2
     shift 2
-    expect_status "$status" timeout 60 "$@"
+    expect_status "$status" timeout "$CHEX_TEST_WAIT" "$@"
     error_line "$text" "$1 ${2-}: it says so"
 }
 fifo='not a regular file \(a FIFO; expected a file\)'
@@ -32,7 +32,7 @@ refuse 3 "pipe.h5: $fifo" chex-eval cam --image ph/images/"$(ls ph/images | head
 mkdir images && cp ph/images/* images
 first=$(ls images | head -n 1)
 rm "images/$first" && mkfifo "images/$first"
-expect_status 3 timeout 60 "${create[@]}" --images images --output b
+expect_status 3 timeout "$CHEX_TEST_WAIT" "${create[@]}" --images images --output b
 like "$(err)" "$first" "a FIFO as an image is refused by name"
 
 cp -r set broken

@@ -113,7 +113,7 @@ is "$(h5sum deeper)" "$(h5sum o)" "the path below the image folder goes before a
 rm -rf export/x
 
 # ---- training and evaluation ----
-expect_status 0 chex-train --data split --output run --image-size 32 --batch-size 2 --max-steps 1 --engine cpu --quiet
+expect_status 0 chex-train --data split --output run --model densenet_tiny --image-size 32 --batch-size 2 --max-steps 1 --engine cpu --quiet
 expect_status 0 chex-eval --data split --checkpoint run/last.h5 --output eval --engine cpu --quiet
 is "$(sed 1d eval/predictions.csv | cut -d, -f1 | sort | paste -sd' ')" "own.png p3/s/1.png p3/s/2.png" \
     "predictions.csv has the ids"
@@ -121,7 +121,7 @@ is "$(sed 1d eval/predictions.csv | cut -d, -f1 | sort | paste -sd' ')" "own.png
 # ---- links ----
 for i in 1 2 3; do ln -s .. export/p1/s/loop$i; done
 ln -s "$PWD/export/p2" export/linked
-expect_status 0 timeout 20 "${run[@]}" --labels stated.csv --output loops
+expect_status 0 timeout "$CHEX_TEST_WAIT" "${run[@]}" --labels stated.csv --output loops
 is "$(h5sum loops)" "$(h5sum o)" "links to a folder above are not followed"
 is "$(grep -c 'warn: .*/loop. is the folder above it, export/p1: not followed; folders that were not followed: 3' err)" 1 \
     "which is said once, with their number"

@@ -67,10 +67,7 @@ touch -r packed/images.tgz stamp
 "${run[@]}" --output wholetar --quiet || exit 1
 "${run[@]}" --output kill --quiet --workers 1 2>/dev/null &
 pid=$!
-for ((i = 0; i < 2000; i++)); do
-    compgen -G 'kill/.chex-shard-partial/spool-*[0-9a-f]' >/dev/null && break
-    sleep 0.002
-done
+wait_in_run $pid compgen -G 'kill/.chex-shard-partial/spool-*[0-9a-f]' >spools
 kill -9 $pid
 wait $pid 2>/dev/null
 spool=$(compgen -G 'kill/.chex-shard-partial/spool-*' | grep -v tmp)

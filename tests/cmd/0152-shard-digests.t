@@ -1,13 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The digests and the order of rows of a set are those that doc/shard-format.md describes. chex-
-# shard verify compares the label file with its digest. CHEX_TEST_PYTHON: a python with h5py and
-# xxhash.
+# shard verify compares the label file with its digest.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
-python=''
-for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh takes it away
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py, xxhash' 2>/dev/null || python=$candidate
-done
 source "$(dirname "$0")/lib.sh"
 
 chex-shard phantom --count 30 --size 32 --output ph --quiet >/dev/null || exit 1
@@ -25,7 +20,7 @@ done
 for file in images/a/*.png; do [ -e "images/b/${file##*/}" ] || ln "$file" images/; done
 mkdir tree && cp -r images/a images/b tree
 expect_status 0 chex-shard --images tree --labels labels.csv --split patient --size 32 --shards 3 --output o
-if without PYTHON || [ -z "$python" ]; then
+if ! python_with h5py,xxhash; then
     skip "no python3 with h5py and xxhash here" 4
 else
     expect_status 0 "$python" "$SOURCE/tests/tools/shard_digests.py" o labels.csv images

@@ -2,12 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Shards keep the study of an image where the labels state it, and the size of its file: from files,
 # from archives, after resharding. Shards of earlier versions have neither and are read as before.
-# CHEX_TEST_PYTHON: a python with h5py, numpy and Pillow.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
-python=''
-for candidate in "${CHEX_TEST_PYTHON:-python3}" /usr/bin/python3; do # before lib.sh takes it away
-    [ -n "$python" ] || ! "$candidate" -c 'import h5py, numpy, PIL' 2>/dev/null || python=$candidate
-done
 source "$(dirname "$0")/lib.sh"
 quiet() { "$@" >setup.log 2>&1 || { cat setup.log; exit 1; }; }
 info() { chex-shard info "$1" --json | grep -oE '"(study_ids|original_sizes)": [0-9]+' | tr -d '" ' | tr '\n' ' '; }
@@ -42,7 +37,7 @@ ok $? "another study is another digest"
 expect_status 0 chex-shard info "$SOURCE/tests/data/broken/good.h5"
 like "$(out)" 'rows with a study id: 0, with the size of the image file: 0' "a shard of an earlier version has neither"
 
-if without PYTHON || [ -z "$python" ]; then
+if ! python_with h5py,numpy,PIL; then
     skip "no python3 with h5py, numpy and Pillow here" 11
 else
     mkdir -p cx/train/patient00001/study{1,2}

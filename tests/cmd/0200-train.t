@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # chex-train alone writes the files of a run, gives equal bits for any number of threads, survives
-# interruptions and refuses bad input.
+# interruptions and refuses bad input. The first runs are of a whole DenseNet-121.
 # shellcheck source=tests/cmd/lib.sh
 source "$(dirname "$0")/lib.sh"
 need h5diff h5dump chex-train chex-shard
 
-chex-shard phantom --count 72 --size 32 --seed 1 --output ph -q || fail "phantom"
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
-    --seed 1 --output shards -q || fail "shards"
-
-common=(--data shards --image-size 32 --batch-size 4 --engine cpu --lr 1e-3 --seed 5)
+phantom_set 40
+common=(--data set --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
 same() { # FILE FILE NAME: equal parameters and moments, to the last bit
     h5diff "$1" "$2" /params /params && h5diff "$1" "$2" /moment1 /moment1 &&
         h5diff "$1" "$2" /moment2 /moment2
     ok $? "$3"
 }
+steps() { grep -c '"kind":"step"' "$1/metrics.jsonl"; } # RUN
 
 # The files of a run.
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run
@@ -42,6 +40,15 @@ like "$(err)" 'complete' "a complete run is left alone"
 like "$(out)" '^\{"schema":1,"status":0,"output":"run","steps":[0-9]+,"epochs":2,"best_epoch":[12],"best_val_auroc":0\.[0-9]+,"best_loss":null,"best":"best.h5"\}$' \
     "--json prints the position of the run"
 
+# Going on where a run stopped, after an epoch's end; within the first one: 0201-train-folder.t.
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps $(($(steps run) / 2 + 1)) --output part
+expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 0 --output part
+same run/last.h5 part/last.h5 "stopped in the second epoch and resumed: the same bits"
+is "$(steps part)" "$(steps run)" "each step is in the metrics once"
+
+common+=(--model densenet_tiny)
+bench=(chex-train --model densenet_tiny --image-size 32 --batch-size 1)
+
 # Results do not depend on threads or workers.
 expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 1 --workers 1 --output t1
 expect_status 0 chex-train "${common[@]}" --max-steps 5 --threads 3 --workers 2 --output t3
@@ -54,23 +61,16 @@ ok $? "another seed gives others"
 # Logical ranks in one process; the fixed tree is what --deterministic asks for.
 expect_status 0 chex-train "${common[@]}" --max-steps 3 --logical-ranks 3 --deterministic --output v3
 
-# Going on where a run stopped, after an epoch's end; within the first one: 0201-train-folder.t.
-expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output whole
-expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 14 --output part
-expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output part
-same whole/last.h5 part/last.h5 "stopped at step 14 and resumed: the same bits"
-is "$(grep -c '"kind":"step"' part/metrics.jsonl)" 16 "each step is in the metrics once"
-
 # kill -9 at some moment, then again.
-chex-train "${common[@]}" --epochs 2 --max-steps 16 --checkpoint-every 3steps --output killed -q &
+endless=("${common[@]}" --epochs 100000)
+chex-train "${endless[@]}" --checkpoint-every 3steps --output killed -q &
 pid=$!
-for _ in $(seq 1200); do
-    [ -n "$(find killed/checkpoints -name '*.h5' 2>/dev/null)" ] && break
-    sleep 0.05
-done
-kill -9 $pid 2>/dev/null
+wait_for compgen -G 'killed/checkpoints/*.h5' >checkpoints
+kill -9 $pid
 wait $pid 2>/dev/null
-expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --checkpoint-every 3steps --output killed
+last=$(($(steps killed) + 4))
+expect_status 0 chex-train "${endless[@]}" --max-steps $last --output whole
+expect_status 0 chex-train "${endless[@]}" --max-steps $last --checkpoint-every 3steps --output killed
 same whole/last.h5 killed/last.h5 "killed and resumed: the same bits"
 is "$(find killed -name '*.tmp.*' | wc -l)" 0 "the temporary files of a killed run are removed"
 [ "$(find killed/checkpoints -name '*.h5' | wc -l)" -le 3 ]
@@ -78,13 +78,9 @@ ok $? "at most three numbered checkpoints are kept"
 
 # USR2 and TERM save and leave with 6.
 for signal in USR2 TERM; do
-    chex-train "${common[@]}" --epochs 40 --output sig$signal >/dev/null 2>err &
+    chex-train "${endless[@]}" --output sig$signal >/dev/null 2>err &
     pid=$!
-    for _ in $(seq 1200); do
-        grep -q steps err && break
-        sleep 0.05
-    done
-    sleep 0.3
+    wait_for grep -qs '"kind":"step"' sig$signal/metrics.jsonl
     kill -$signal $pid
     wait $pid
     is $? 6 "$signal: exit 6"
@@ -104,7 +100,7 @@ for option in --bench-layers --bench-infer; do
     expect_status 2 chex-train "${common[@]}" $option --output x
     error_line "$option: expected --bench N with it" "$option alone starts no training"
 done
-expect_status 3 chex-train "${common[@]/shards/nowhere}" --output x
+expect_status 3 chex-train "${common[@]/set/nowhere}" --output x
 error_line 'nowhere: no such folder' "no such data"
 expect_status 3 chex-train "${common[@]}" --image-size 64 --output x
 error_line 'stored at 32 px' "stored size below the image size"
@@ -116,13 +112,13 @@ expect_status 2 chex-train "${common[@]}" --precision fp64 --output x
 error_line 'bf16, fp32' "an unknown precision"
 expect_status 2 chex-train "${common[@]}" --checkpoint-every 30 --output x
 error_line '30m' "a cadence without a unit"
-expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom
+expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --weight-decay 1000 --output boom
 error_line 'loss is .*nan.*lower --lr' "a diverged loss"
 expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 1 --output boom1
 error_line 'validation at step 1: .*the logit is (nan|-?inf), .*lower --lr' "a diverged network is noticed in the validation"
 expect_status 2 chex-train "${common[@]}" --resume none --output run
 error_line 'already holds a run' "--resume none over a run"
-expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output run
+expect_status 2 chex-train "${common[@]}" --batch-size 8 --epochs 9 --output whole
 error_line 'batch_size is 4 in the checkpoint and 8 now' "another batch size on resume"
 
 # Other shards of the same images: split by another seed into parts of the same sizes, of another
@@ -143,23 +139,23 @@ expect_status 2 chex-train --data each-36 "${short[@]}" --max-steps 2 --output e
 error_line 'trained on another set \([0-9]+ images of 32 px in each\) than split train of --data each-36 \([0-9]+ images of 36 px\)' "another stored size on resume"
 expect_status 0 chex-train --data each-5 "${short[@]}" --output each-run
 like "$(err)" 'complete' "another number of shards is the same data"
-SLURM_GPUS_ON_NODE=1 CUDA_VISIBLE_DEVICES=0 expect_status 4 chex-train --data shards --image-size 32 --output x
+SLURM_GPUS_ON_NODE=1 CUDA_VISIBLE_DEVICES=0 expect_status 4 chex-train --data set --image-size 32 --output x
 error_line -- '--engine cpu' "an allotted GPU is never a silent CPU run"
 [ ! -e x ]
 ok $? "refused commands create nothing"
 
 # A damaged newest checkpoint: the one before is taken; a damaged only one is an error.
-cp -a part torn
+cp -a killed torn
 newest=$(find torn/checkpoints -name '*.h5' | sort | tail -n 1)
 before=$(find torn/checkpoints -name '*.h5' | sort | tail -n 2 | head -n 1)
 truncate -s 100000 "$newest"
-expect_status 0 chex-train "${common[@]}" --epochs 2 --max-steps 16 --output torn
+expect_status 0 chex-train "${endless[@]}" --max-steps $last --output torn
 like "$(err)" "warn: .*${newest##*/}.*going on from $before" "a truncated newest checkpoint is passed over"
 same whole/last.h5 torn/last.h5 "the run ends with the same bits"
 [ "$newest" != "$before" ]
 ok $? "there was one before"
 find torn -name '*.h5' | while read -r f; do truncate -s 5000 "$f"; done
-expect_status 3 chex-train "${common[@]}" --epochs 2 --max-steps 20 --output torn
+expect_status 3 chex-train "${endless[@]}" --max-steps $((last + 4)) --output torn
 error_line 'checkpoints/step-' "only truncated checkpoints"
 
 # Parameters go out and come in again by torchvision's names.
@@ -171,60 +167,58 @@ expect_status 3 chex-train "${common[@]}" --max-steps 1 --init whole.safetensors
 error_line 'whole.safetensors' "a truncated one is refused"
 
 # Measuring.
-expect_status 0 chex-train --bench 2 --image-size 32 --batch-size 2 --json
+expect_status 0 "${bench[@]}" --bench 2 --json
 for key in images_per_s_median images_per_s_best peak_rss_bytes engine precision batch image_size threads; do
     like "$(out)" "\"$key\":" "--bench --json has $key"
 done
 unlike "$(out)" '"layers":' "without --bench-layers there is no table of layers"
-layers=(chex-train --bench 1 --image-size 32 --batch-size 2 --bench-layers --model resnet50)
+layers=("${bench[@]}" --bench 1 --bench-layers --threads 1)
 rate='[0-9]+\.[0-9]'
 times=" +[0-9]+\\.[0-9]{3} +$rate +$rate"
 expect_status 0 "${layers[@]}" --engine cpu
 like "$(out)" "^limits of this machine: $rate GFLOP/s, $rate GB/s; % is of whichever binds$" \
     "--bench-layers measures the limits"
 like "$(out)" '^operation +ms +GFLOP/s +GB/s +% +bound +ms +GFLOP/s +GB/s +% +bound$' "the columns"
-like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes)$times +[0-9]+ (flop|bytes) *$" \
+like "$(out)" "^block4.layer2.conv2$times +[0-9]+ (flop|bytes)$times +[0-9]+ (flop|bytes) *$" \
     "each operation with both directions"
-like "$(out)" "^maxpool$times +[0-9]+ bytes$times +[0-9]+ bytes *$" "a pool is bound by bytes"
+like "$(out)" "^pool0$times +[0-9]+ bytes$times +[0-9]+ bytes *$" "a pool is bound by bytes"
 like "$(tail -n 1 out)" "^all$times +[0-9]+ (flop|bytes)$times" "the sum comes last"
 expect_status 0 "${layers[@]}" --engine cpu --bench-infer
 like "$(out)" '^operation +ms +GFLOP/s +GB/s +% +bound *$' "inference has one direction"
-like "$(out)" "^layer4.2.conv3$times +[0-9]+ (flop|bytes) *$" "inference has one group of columns"
+like "$(out)" "^block4.layer2.conv2$times +[0-9]+ (flop|bytes) *$" "inference has one group of columns"
 expect_status 0 "${layers[@]}" --engine ref
 like "$(out)" '^limits of this machine: not measured by this engine$' "ref has no limits to measure"
-like "$(out)" "^layer4.2.conv3$times +- +-$times +- +- *$" "columns without a time show a dash"
+like "$(out)" "^block4.layer2.conv2$times +- +-$times +- +- *$" "columns without a time show a dash"
 expect_status 0 "${layers[@]}" --engine cpu --json
 for key in images_per_s_median limit_gflop_per_s limit_gb_per_s layers; do
     like "$(out)" "\"$key\":" "--bench-layers --json has $key"
 done
 part='"ms": [^,]+, "gflop": [^,]+, "gb": [^,]+, "gflop_per_s": [^,]+, "gb_per_s": [^,]+'
 part+=', "limit_percent": [0-9.e+-]+, "bound": "(flop|bytes)"'
-like "$(out)" "\"name\": \"layer4.2.conv3\", \"forward\": \{$part\}, \"backward\": \{$part\}\}" \
+like "$(out)" "\"name\": \"block4.layer2.conv2\", \"forward\": \{$part\}, \"backward\": \{$part\}\}" \
     "the keys of an operation"
 expect_status 0 "${layers[@]}" --engine ref --json
 like "$(out)" '"limit_gflop_per_s": null, "limit_gb_per_s": null' "no limits are null"
 like "$(out)" '"limit_percent": null, "bound": null' "shares of unknown limits are null"
-chex-train --bench 1 --image-size 32 --batch-size 1 >/dev/full 2>err
+"${bench[@]}" --bench 1 >/dev/full 2>err
 is $? 9 "a full standard output is no success"
-SLURM_JOB_ID=5 SLURM_NTASKS=4 expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1
+SLURM_JOB_ID=5 SLURM_NTASKS=4 expect_status 0 "${bench[@]}" --bench 1
 like "$(err)" "warn: the job has 4 tasks, but this is one process.*: start it with srun" \
     "one process of a job with four tasks says that it is alone"
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if have mpirun && "${ranks[@]}" true 2>/dev/null; then
-    expect_status 0 "${ranks[@]}" chex-train --bench 1 --image-size 32 --batch-size 1 --json
+if mpi_ranks 2; then
+    expect_status 0 "${ranks[@]}" "${bench[@]}" --bench 1 --json
     is "$(grep -c schema out)" 1 "several ranks print one object"
     like "$(out)" '"ranks": 2, "slowest_rank": [01], "slowest_images_per_s": ' "the JSON counts the ranks"
     # shellcheck disable=SC2016 # the ranks expand it
     expect_status 2 "${ranks[@]}" bash -c 'engine=cpu
         [ "$OMPI_COMM_WORLD_RANK" = 0 ] || engine=cpu:none
-        exec chex-train --bench 1 --image-size 32 --batch-size 1 --engine $engine'
+        exec "$@" --engine $engine' - "${bench[@]}" --bench 1
     error_line "rank 1 on .+: engine cpu:none: unknown variant" "a rank that fails is named"
 else
     skip "no mpirun here" 5
 fi
 # CHEX_CPU holds the engine's kernels back too.
-CHEX_CPU=generic expect_status 0 chex-train --bench 1 --image-size 32 --batch-size 1 --json
+CHEX_CPU=generic expect_status 0 "${bench[@]}" --bench 1 --json
 like "$(out)" '"variant": "generic"' "CHEX_CPU=generic runs the generic kernels"
 CHEX_CPU=generic expect_status 4 chex-train --bench 1 --engine cpu:avx2
 error_line "engine cpu:avx2: .*no avx2, or CHEX_CPU holds it back" "a variant beyond CHEX_CPU is refused"

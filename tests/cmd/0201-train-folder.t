@@ -7,11 +7,8 @@
 source "$(dirname "$0")/lib.sh"
 need h5diff chex-train chex-shard
 
-chex-shard phantom --count 120 --size 32 --seed 1 --output ph -q || fail "phantom"
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
-    --seed 1 --output shards -q || fail "shards"
-
-base=(--data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
+phantom_set 60
+base=(--data set --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
 common=("${base[@]}" --epochs 3)
 train() { chex-train "${common[@]}" "$@"; }
 same() { # FILE FILE NAME: equal parameters and moments, to the last bit
@@ -35,7 +32,7 @@ like "$(err)" "done: $steps steps, 3 of 3 epochs; best (val AUROC|loss) [0-9.]+ 
 like "$(err)" 'time of all steps: data wait [0-9.]+ %.*; [a-z]' "the last lines have the shares of all steps and an advice"
 like "$(err)" 'files: whole/best.h5, whole/last.h5' "the last lines name the files of the run"
 expect_status 0 train --output quiet --max-steps 1 -q
-is "$(grep -v "warn: split val: no positives of" err)" "" "--quiet says nothing of it"
+is "$(grep -v "warn: split [a-z]*: no positives of" err)" "" "--quiet says nothing of it"
 
 # last.h5 and best.h5 are gone on from where the numbered ones are lost.
 expect_status 0 train --output lost --max-steps $((per + 2)) --checkpoint-keep 1
@@ -97,14 +94,15 @@ ok $? "best.h5 (of step $best before) is of this branch"
 # A run that ends while it moves the names of its last checkpoint leaves old ones.
 cp -a whole names
 best=$(step_of whole/best.h5)
-first=names/checkpoints/step-$(printf %010d "$per").h5
-for name in last best; do ln -f "$first" names/$name.h5; done
+neither=$((best == per ? 2 * per : per))
+old=names/checkpoints/step-$(printf %010d $neither).h5
+for name in last best; do ln -f "$old" names/$name.h5; done
 expect_status 0 train --output names
 is "$(step_of names/last.h5) $(step_of names/best.h5)" "$((3 * per)) $best" \
     "the next start sets them, even if nothing is left to do"
-for name in last best; do ln -f "$first" names/$name.h5; done
+for name in last best; do ln -f "$old" names/$name.h5; done
 expect_status 0 train --output names --epochs 4 --max-steps $((3 * per + 1)) --lr 1e-9
-[ "$(step_of names/best.h5)" -ge "$best" ]
+cmp -s names/best.h5 whole/best.h5 || [ "$(step_of names/best.h5)" -gt $((3 * per)) ]
 ok $? "a name is repaired if the file exists"
 head -c 5000 names/best.h5 >cut.h5
 mv cut.h5 names/best.h5
@@ -121,33 +119,23 @@ expect_status 0 train --output short --max-steps 2
 like "$(err)" 'complete at step 2; nothing to do \(raise --max-steps' "once"
 expect_status 0 train --output short
 same whole/last.h5 short/last.h5 "going on from there gives the same bits"
-is "$(results short/metrics.jsonl)" "$(results whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
+# Its first validation may have been the best one.
+is "$(results short/metrics.jsonl | sed 's/"best":[a-z]*//')" "$(results whole/metrics.jsonl | sed 's/"best":[a-z]*//')" \
+    "the metrics and the schedule are those of an uninterrupted run"
 
 # A signal within a validation: left at once, and gone on with it.
 chex-shard phantom --count 1200 --size 32 --seed 2 --output phv -q
-chex-shard create --images phv/images --labels phv/labels.csv --size 32 --shards 1 --split patient \
-    --fractions 0.02,0.96,0.02 --seed 1 --output shards-val -q || fail "shards with a large val"
-val=("${base[@]/shards/shards-val}" --patience-epochs 0 --epochs 2)
-wait_for() { # FILE: until it is there
-    for _ in $(seq 1200); do
-        [ -n "$(find "${1%/*}" -name "${1##*/}" 2>/dev/null)" ] && return
-        sleep 0.05
-    done
-}
+chex-shard create --images phv/images --labels phv/labels.csv --size 48 --shards 1 --split patient \
+    --fractions 0.02,0.96,0.02 --seed 1 --output large-val -q || fail "shards with a large val"
+val=("${base[@]/set/large-val}" --image-size 48 --patience-epochs 0 --epochs 2)
 expect_status 0 chex-train "${val[@]}" --output val-whole
 valid=$(grep -c '"kind":"step","epoch":1,' val-whole/metrics.jsonl) # steps before the first validation
-wait_for_line() { # REGEX FILE
-    for _ in $(seq 1200); do
-        grep -qs "$1" "$2" && return
-        sleep 0.05
-    done
-}
 for signal in TERM HUP; do # TERM: the state before is being written; HUP: it is held back
     every=$([ $signal = TERM ] && echo "$valid")
     (trap - HUP; exec chex-train "${val[@]}" --checkpoint-every "${every:-9999}steps" \
         --output val$signal >/dev/null 2>val.err) &
     pid=$!
-    wait_for_line "\"step\":$valid," val$signal/metrics.jsonl
+    wait_for grep -qs "\"step\":$valid," val$signal/metrics.jsonl
     kill -$signal $pid
     wait $pid
     is $? 6 "$signal within the validation: exit 6"
@@ -162,7 +150,7 @@ same val-whole/last.h5 valTERM/last.h5 "gone on with: the same bits"
 is "$(results valTERM/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "the metrics and the schedule are those of an uninterrupted run"
 chex-train "${val[@]}" --checkpoint-every "${valid}steps" --output valKILL -q &
 pid=$!
-wait_for valKILL/last.h5
+wait_for test -e valKILL/last.h5
 kill -KILL $pid
 wait $pid 2>/dev/null
 expect_status 0 chex-train "${val[@]}" --output valKILL
@@ -170,9 +158,9 @@ is "$(results valKILL/metrics.jsonl)" "$(results val-whole/metrics.jsonl)" "kill
 
 # One run at a time. Without a standard error its lock file must not be written to in place of that.
 mkdir busy
-chex-train "${base[@]}" --epochs 4000 --output busy 2>&- &
+chex-train "${base[@]}" --epochs 100000 --output busy 2>&- &
 pid=$!
-wait_for busy/metrics.jsonl
+wait_for test -e busy/metrics.jsonl
 expect_status 4 train --output busy
 error_line "busy is in use by process $pid on .*: wait for that run to end, or name a new folder" \
     "a second run on one folder is refused"
@@ -181,9 +169,9 @@ wait $pid 2>/dev/null
 expect_status 0 train --output busy --max-steps 1
 # A folder that is removed while a run uses it, and then used by another run.
 expect_status 0 train --output other --max-steps 1
-chex-train "${base[@]}" --batch-size 1 --epochs 4000 --output again 2>again.err &
+chex-train "${base[@]}" --data-weights 1000 --epochs 1 --output again 2>again.err &
 pid=$!
-wait_for_line '"step":2,' again/metrics.jsonl # no checkpoint until the end of the first epoch
+wait_for grep -qs '"step":2,' again/metrics.jsonl # no checkpoint until the end of the epoch
 rm -r again
 mv other again
 kill -USR2 $pid
@@ -235,18 +223,18 @@ expect_status 2 train --output slurm --image-size 48
 error_line 'image_size is 32 in the checkpoint and 48 now' "another image size is refused"
 
 # The newest checkpoint is named where the loss is no number.
-expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --output boom
+expect_status 8 train --lr 1000 --opt sgd --weight-decay 1000 --output boom
 error_line 'lower --lr.*; no checkpoint was written' "the error says that there is no checkpoint"
 
 # Space.
 mkdir full
-if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=20m tmpfs full 2>/dev/null; then
+if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=3m tmpfs full 2>/dev/null; then
     at_exit umount full
     expect_status 9 train --max-steps 2 --output full/run
     error_line 'a checkpoint takes [0-9.]+ MiB and full/run has only [0-9.]+ MiB free' "no space for one checkpoint"
-    mount -o remount,size=100m full
+    mount -o remount,size=8m full
     mkdir -p full/run/checkpoints
-    head -c 60M /dev/zero >full/run/checkpoints/step-0000000009.h5.tmp.1 # killed while it wrote
+    head -c 4M /dev/zero >full/run/checkpoints/step-0000000009.h5.tmp.1 # killed while it wrote
     expect_status 9 train --max-steps 2 --checkpoint-every 1steps --output full/run
     like "$(err)" 'warn: full/run has [0-9.]+ MiB free, and the checkpoints of this run take up to [0-9.]+ MiB more' \
         "a warning where not all fit"
@@ -259,9 +247,9 @@ fi
 
 # A measurement ends on a signal.
 for signal in INT TERM; do
-    (trap - INT; exec chex-train --bench 1000000 --image-size 32 --batch-size 1 --engine cpu --threads 1 >/dev/null 2>&1) &
+    (trap - INT; exec chex-train --bench 1000000 --model densenet_tiny --image-size 32 --batch-size 1 --engine cpu --threads 1 >/dev/null 2>&1) &
     pid=$!
-    sleep 1
+    usr2_set $pid chex-train SigCgt
     kill -$signal $pid
     wait $pid
     is $? 6 "--bench ends on $signal"

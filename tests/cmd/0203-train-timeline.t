@@ -7,10 +7,8 @@ source "$(dirname "$0")/lib.sh"
 without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
 need python3 h5diff chex-train chex-shard
 
-chex-shard phantom --count 72 --size 32 --seed 1 --output ph -q || fail "phantom"
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
-    --seed 1 --output shards -q || fail "shards"
-common=(--data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
+phantom_set 40
+common=(--data set --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3 --seed 5)
 check() { # FILE REGEX NAME: of the line of figures
     like "$(python3 "$SOURCE/tests/tools/check_timeline.py" "$1" 2>&1)" "$2" "$3"
 }
@@ -50,17 +48,14 @@ expect_status 0 chex-train --plan "${common[@]}" --output p --timeline p/new/p.j
 ok $? "--plan makes none"
 
 # However it ends.
-chex-train "${common[@]}" --epochs 10000 --output sig --timeline sig.json >/dev/null 2>err &
+chex-train "${common[@]}" --epochs 100000 --output sig --timeline sig.json >/dev/null 2>err &
 pid=$!
-for _ in $(seq 1200); do
-    grep -qs '"step":3,' sig/metrics.jsonl && break
-    sleep 0.05
-done
+wait_for grep -qs '"step":3,' sig/metrics.jsonl
 kill -USR2 $pid
 wait $pid
 is $? 6 "preempted: exit 6"
 check sig.json '^ranks 1; steps [0-9]*[1-9]' "an interrupted run writes its timeline"
-expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --max-steps 200 --output boom --timeline boom.json
+expect_status 8 chex-train "${common[@]}" --lr 1000 --opt sgd --weight-decay 1000 --output boom --timeline boom.json
 error_line 'loss is' "diverged: exit 8"
 check boom.json '^ranks 1; steps [0-9]*[1-9]' "a failed run writes its timeline"
 

@@ -9,8 +9,8 @@ need h5diff chex-train chex-shard
 chex-shard phantom --count 40 --size 32 --seed 1 --output ph -q >/dev/null || fail "phantom"
 chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
     --seed 1 --output shards -q || fail "shards"
-bench=(chex-train --data shards --image-size 32 --batch-size 8 --bench-input 40)
-common=(chex-train --data shards --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3
+bench=(chex-train --data shards --model densenet_tiny --image-size 32 --batch-size 8 --bench-input 40)
+common=(chex-train --data shards --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --threads 1 --lr 1e-3
     --seed 5 --epochs 3 --max-steps 10)
 same() { # FILE FILE NAME
     h5diff "$1" "$2" /params /params

@@ -5,11 +5,7 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-ranks=(mpirun --oversubscribe --bind-to none -n 3)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if ! have mpirun || ! "${ranks[@]}" true 2>/dev/null; then
-    skip_all "no mpirun here"
-fi
+mpi_ranks 3 || skip_all "no mpirun here"
 
 # other COMMAND...: on rank 2 the paths set, run and init lead to other files.
 cat >other <<'OTHER'
@@ -22,7 +18,7 @@ shard() { # OUTPUT OPTIONS
     chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 3 --split patient \
         --fractions 0.6,0.2,0.2 --output "$@" -q >shard.out
 }
-common=(--image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3)
+common=(--model densenet_tiny --image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3)
 train=("${ranks[@]}" ./other chex-train --data set "${common[@]}" --epochs 9)
 evaluate=("${ranks[@]}" ./other chex-eval --data set --engine cpu --threads 1 --split train
     --allow-overlap)

@@ -4,10 +4,8 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out
-common=(--data set --image-size 32 --batch-size 2 --engine cpu --threads 1 --epochs 500 -q)
+phantom_set 40
+common=(--data set --model densenet_tiny --image-size 32 --batch-size 2 --engine cpu --threads 1 --epochs 100000 -q)
 
 for signal in USR2 TERM INT; do
     # INT is ignored by what a script starts in the background, until chex-train handles it.

@@ -4,14 +4,9 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-shard() { # OUTPUT OPTION...
-    chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-        --fractions 0.6,0.2,0.2 --output "$@" -q >shard.out
-}
-shard set
+phantom_set 40
 here=(--engine cpu --threads 1)
-run=(--image-size 32 --batch-size 2 --lr 0.00123456789012345 --seed 5 --opt adamw --sched cosine
+run=(--model densenet_tiny --image-size 32 --batch-size 2 --lr 0.00123456789012345 --seed 5 --opt adamw --sched cosine
     --epochs 3 --deterministic --weight-decay 0.01 --checkpoint-keep 0 --order global)
 train() { chex-train --data set "${here[@]}" "$@"; }
 
@@ -20,7 +15,7 @@ expect_status 0 train "${run[@]}" --output run --max-steps 2
 like "$(err)" 'sched cosine: the rate falls over the [0-9]+ steps of --epochs 3; at the end of --max-steps 2 it is 0.00[0-9]+: to end there, give --epochs 1$' \
     "a run that --max-steps ends within the cosine is warned about"
 expect_status 0 train --output run --max-steps 6
-like "$(err)" "taken from run/checkpoints/step-0000000002.h5: image-size '32', batch-size '2', epochs '3', opt 'adamw', lr '0.00123456789012345', weight-decay '0.01', sched 'cosine', seed '5', order 'global', deterministic 'yes', checkpoint-keep '0'; changed since: max-steps '2' -> '6'" \
+like "$(err)" "taken from run/checkpoints/step-0000000002.h5: model 'densenet_tiny', image-size '32', batch-size '2', epochs '3', opt 'adamw', lr '0.00123456789012345', weight-decay '0.01', sched 'cosine', seed '5', order 'global', deterministic 'yes', checkpoint-keep '0'; changed since: max-steps '2' -> '6'" \
     "one line says what is taken over and what changes"
 h5diff whole/last.h5 run/last.h5 /params /params
 ok $? "the bits are those of a run without interruption"
@@ -47,7 +42,7 @@ error_line '--min-lr 0.1: expected no more than --lr, 0.0012' "values given anew
 expect_status 2 train --output fresh --min-lr 0.1
 error_line '--min-lr 0.1: expected no more than --lr, 0.0001' "--min-lr is compared with the default rate in a new run"
 expect_status 0 train --output elsewhere --resume run/last.h5 --max-steps 7 --plan
-like "$(err)" "taken from run/last.h5: image-size '32'" "--resume FILE and --plan take them too"
+like "$(err)" "taken from run/last.h5: model 'densenet_tiny', image-size '32'" "--resume FILE and --plan take them too"
 
 # --init has had its effect.
 chex-eval export --checkpoint run/last.h5 --output init.safetensors -q >export.out 2>&1
@@ -57,8 +52,10 @@ like "$(err)" 'warn: --init init.safetensors has no effect: the run goes on from
 unlike "$(err)" "init '' ->" "it is no change"
 
 # Another set, by name.
-shard other --seed 9
-shard big --size 40
+for other in other:--seed=9 big:--size=40; do
+    chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
+        --fractions 0.6,0.2,0.2 --output "${other%:*}" -q "${other#*:}" >shard.out
+done
 expect_status 2 train --output run --max-steps 7 --data big
 error_line 'trained on another set \([0-9]+ images of 32 px in set\) than split train of --data big \([0-9]+ images of 40 px\)' \
     "another set is named, not its digest"

@@ -4,11 +4,9 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 24 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out
+phantom_set 24 --shards 1
 like "$(cat set.out)" '^train +[0-9]+ images in 1 shard$' "one shard is no shards"
-train=(chex-train --data set --image-size 32 --batch-size 2 --engine cpu --threads 1)
+train=(chex-train --data set --model densenet_tiny --image-size 32 --batch-size 2 --engine cpu --threads 1)
 
 expect_status 0 "${train[@]}" --max-steps 1 --output one
 like "$(err)" 'augmentation: crops of 0.5 of the area or more, flip with probability 0.5 \(' "augmentations that are off are not mentioned"

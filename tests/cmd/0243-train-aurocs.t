@@ -6,10 +6,8 @@
 without PYTHON || have python3 || WITHOUT=PYTHON
 require PYTHON
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.4,0.5,0.1 --output set -q >set.out
-train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 -q)
+phantom_set 40 --fractions 0.4,0.5,0.1
+train=(chex-train --data set --model densenet_tiny --image-size 32 --batch-size 8 --engine cpu --threads 1 -q)
 
 expect_status 0 "${train[@]}" --epochs 2 --output run
 expect_status 0 python3 - run <<'P'

@@ -4,10 +4,8 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split patient \
-    --fractions 0.4,0.5,0.1 --output set -q >set.out
-train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 --epochs 40)
+phantom_set 40 --shards 1 --fractions 0.4,0.5,0.1
+train=(chex-train --data set --model densenet_tiny --image-size 32 --batch-size 8 --engine cpu --threads 1 --epochs 40)
 epochs() { grep -c '"kind":"epoch"' "$1/metrics.jsonl"; }
 best() { grep '"kind":"epoch"' "$1/metrics.jsonl" | grep '"best":true' | tail -n 1 | grep -oE '"epoch":[0-9]+' | cut -d: -f2; }
 results() { grep '"kind":"epoch"' "$1/metrics.jsonl" | grep -oE '"(epoch|step|loss|val_loss|val_auroc_mean|best)":[^,]+'; }
@@ -38,9 +36,7 @@ expect_status 0 "${train[@]}" --output run --stop-after 3
 ok $? "a larger --stop-after goes on"
 
 # A best.h5 that is lost on rank 0 must not let the ranks count differently.
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+if mpi_ranks 2; then
     two=("${ranks[@]}" "${train[@]}" --batch-size 4 --lr 1e-2 --stop-after 2 --stall-abort 60s --output two)
     expect_status 0 "${two[@]}" --max-steps $((2 * per))
     rm -f two/best.h5 two/checkpoints/*

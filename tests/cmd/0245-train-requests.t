@@ -5,29 +5,18 @@
 . "$(dirname "$0")/lib.sh"
 need h5diff
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.8,0.1,0.1 --output set -q >set.out
-train=(chex-train --data set --image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3 \
-    --logical-ranks 2 --deterministic --epochs 2000)
-wait_for() { # COMMAND...: up to a minute
-    for _ in $(seq 600); do
-        "$@" && return
-        sleep 0.1
-    done
-    fail "waited for: $*"
-}
+phantom_set 60 --fractions 0.8,0.1,0.1
+train=(chex-train --data set --model densenet_tiny --image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3 \
+    --logical-ranks 2 --deterministic --epochs 100000)
 stepped() { grep -qs '"kind":"step"' "$1/metrics.jsonl"; }
 gone() { [ ! -e "$1" ]; }
 saved_step() { grep -oE 'saved at step [0-9]+' "$1" | grep -oE '[0-9]+$'; }
 launch=()
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
 
 # asked NAME: starts a run, asks for a save and then for a stop.
 asked() {
     local name=$1 pid
-    timeout 100 "${launch[@]}" "${train[@]}" --output "$name" 2>"$name.err" &
+    timeout "$CHEX_TEST_WAIT" "${launch[@]}" "${train[@]}" --output "$name" 2>"$name.err" &
     pid=$!
     wait_for stepped "$name"
     touch "$name/save"
@@ -47,7 +36,7 @@ asked one
 at=$(grep -oE 'saves after step [0-9]+' one.err | grep -oE '[0-9]+$')
 [ "$at" -le "$(saved_step one.err)" ]
 ok $? "DIR/save lets the run go on"
-if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+if mpi_ranks 2; then
     launch=("${ranks[@]}")
     asked two
     launch=()

@@ -6,11 +6,9 @@
 without PYTHON || have python3 || WITHOUT=PYTHON
 require PYTHON
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 1 --split patient \
-    --fractions 0.4,0.5,0.1 --output set -q >set.out
+phantom_set 40 --shards 1 --fractions 0.4,0.5,0.1
 dir='run <b>"&'
-train=(chex-train --data set --image-size 32 --batch-size 8 --engine cpu --threads 1 --output "$dir")
+train=(chex-train --data set --model densenet_tiny --image-size 32 --batch-size 8 --engine cpu --threads 1 --output "$dir")
 
 expect_status 0 "${train[@]}" --epochs 1 --max-steps 1
 like "$(err)" 'run.html' "the last lines name the page, although no epoch is complete"

@@ -4,10 +4,8 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out
-new=(--data set --image-size 32 --batch-size 4 --deterministic --logical-ranks 2 --epochs 1
+phantom_set 40
+new=(--data set --model densenet_tiny --image-size 32 --batch-size 4 --deterministic --logical-ranks 2 --epochs 1
     --opt sgd --lr 1e-3)
 same() { h5diff "$1/last.h5" "$2/last.h5" /params /params >/dev/null; }                 # RUN RUN
 norms() { grep '"kind":"epoch"' "$1/metrics.jsonl" | grep -o '"grad_norm_[^,]*' | tr '\n' ' '; } # RUN

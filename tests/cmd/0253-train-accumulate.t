@@ -4,11 +4,9 @@
 # shellcheck source=tests/cmd/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output set -q >set.out
+phantom_set 40
 here=(--data set --engine cpu --threads 1)
-new=("${here[@]}" --image-size 32 --batch-size 4 --deterministic)
+new=("${here[@]}" --model densenet_tiny --image-size 32 --batch-size 4 --deterministic)
 same() { h5diff "$1/last.h5" "$2/last.h5" /params /params >/dev/null; } # RUN RUN
 
 expect_status 0 chex-train "${new[@]}" --max-steps 3 --output ranks --logical-ranks 3
@@ -32,9 +30,7 @@ expect_status 0 chex-train "${here[@]}" --max-steps 3 --output named --accumulat
 same ranks named
 ok $? "a run with --logical-ranks goes on with the same number by --accumulate"
 
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if have mpirun && "${ranks[@]}" true 2>/dev/null; then
+if mpi_ranks 2; then
     expect_status 0 "${ranks[@]}" chex-train "${new[@]}" --max-steps 3 --output two --accumulate 1
     like "$(err)" 'batch 4 x 2 logical ranks = 8 images a step' "two processes have 2 N logical ranks"
     expect_status 0 chex-train "${new[@]}" --max-steps 3 --output one --accumulate 2

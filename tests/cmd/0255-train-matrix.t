@@ -15,9 +15,7 @@ new=("${here[@]}" --model densenet_tiny --image-size 32 --init start.h5 --epochs
     --deterministic --checkpoint-keep 0 --seed 1)
 # The image is as large as the crop: no augmentation. Rows do not depend on the order (the recorder).
 plain=(--crop-scale 1 --hflip 0)
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-have mpirun && "${ranks[@]}" true 2>/dev/null || ranks=()
+mpi_ranks 2 || ranks=()
 
 # The losses of the epochs: training, validation, validation by the trained loss.
 losses() { # RUN

@@ -29,7 +29,7 @@ create ones --uncertain ones
 train() { # DATA OUTPUT OPTION...
     local data=$1 out=$2
     shift 2
-    chex-train --data "$data" --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 \
+    chex-train --data "$data" --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 \
         --seed 5 --max-steps 2 --threads 1 --output "$out" "$@"
 }
 same() { # FILE FILE NAME

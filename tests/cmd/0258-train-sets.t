@@ -26,7 +26,7 @@ make b 2 Edema:Hernia 32
 train() { # OUTPUT OPTION...
     local out=$1
     shift
-    chex-train --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 --seed 5 --threads 1 \
+    chex-train --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 --seed 5 --threads 1 \
         --logical-ranks 2 --deterministic --output "$out" "$@"
 }
 
@@ -68,7 +68,7 @@ error_line 'was trained on split train of this data' "an evaluation on the train
 expect_status 0 chex-eval --checkpoint run/last.h5 --data b --split test --output eval --bootstrap 0
 unlike "$(err)" 'it is unknown whether' "an evaluation on its test images is known to be sound"
 
-expect_status 0 train plan --data a,two=b --where view=PA --plan
+expect_status 0 train plan --data a,two=b --where view=PA --engine ref --plan
 like "$(out)" 'set two \(b\): [0-9]+ images of training' "a plan lists the sets"
 like "$(out)" 'where view=PA: [0-9]+ images of training' "a plan counts the chosen images"
 
@@ -80,11 +80,11 @@ assert all(len(s["manifest_digest"]) == 32 for s in data["sets"]), data
 E
 ok $? "provenance.json has the digest of the manifest of each set"
 expect_status 0 chex-train --prove run --stretches 1
-expect_status 0 train plan --data first=a --where source=first --plan
+expect_status 0 train plan --data first=a --where source=first --engine ref --plan
 like "$(out)" 'where source=first: [0-9]+ images of training' "one set can have a name"
 
 # Weights: images of the second set come twice in an epoch.
-expect_status 0 train plan --data a,two=b --data-weights 1,2 --plan
+expect_status 0 train plan --data a,two=b --data-weights 1,2 --engine ref --plan
 like "$(out)" 'set two \(b\): 20 images of training, each used 2 times in an epoch' "a plan has the uses of each set"
 expect_status 0 train weighted --data a,two=b --data-weights 1,2 --epochs 1
 like "$(err)" 'set two: 20 training images, each used 2 times in an epoch' "the log has the uses of each set"
@@ -92,10 +92,8 @@ expect_status 2 train weighted --data a,two=b --data-weights 1,3 --epochs 2
 error_line "data.weights" "a resumed run with other weights is refused"
 expect_status 2 train new --data a,two=b --data-weights 1,2,3
 error_line '3 numbers .expected 2, one for each set of --data' "weights for other sets than there are are refused"
-ranks=(mpirun --oversubscribe --bind-to none -n 2)
-[ "$(id -u)" != 0 ] || ranks+=(--allow-run-as-root)
-if have mpirun && "${ranks[@]}" true 2>/dev/null; then
-    expect_status 0 "${ranks[@]}" chex-train --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 \
+if mpi_ranks 2; then
+    expect_status 0 "${ranks[@]}" chex-train --model densenet_tiny --image-size 32 --batch-size 4 --engine cpu --precision fp32 --lr 1e-3 \
         --seed 5 --threads 1 --logical-ranks 2 --deterministic --output two --data a,two=b --data-weights 1,2 --epochs 1
     h5diff -q weighted/last.h5 two/last.h5 /params /params
     ok $? "two processes give the same bits with weights"

@@ -39,23 +39,25 @@ def batch_norm(channels):
     return [channels]
 
 
-def densenet121():
+def densenet(layers):
     """Layers in order: name and shape of the weight; one dimension is a batch norm."""
+    k = 64
     yield "features.conv0", [64, 3, 7, 7]
     yield "features.norm0", batch_norm(64)
-    for b, (layers, first) in enumerate(zip((6, 12, 24, 16), (64, 128, 256, 512)), 1):
-        for i in range(layers):
-            layer, k = f"features.denseblock{b}.denselayer{i + 1}", first + 32 * i
+    for b in range(4):
+        for i in range(layers[b]):
+            layer = f"features.denseblock{b + 1}.denselayer{i + 1}"
             yield layer + ".norm1", batch_norm(k)
             yield layer + ".conv1", [128, k, 1, 1]
             yield layer + ".norm2", batch_norm(128)
             yield layer + ".conv2", [32, 128, 3, 3]
-        k = first + 32 * layers
-        if b < 4:
-            yield f"features.transition{b}.norm", batch_norm(k)
-            yield f"features.transition{b}.conv", [k // 2, k, 1, 1]
-    yield "features.norm5", batch_norm(1024)
-    yield "classifier", 1024
+            k += 32
+        if b < 3:
+            yield f"features.transition{b + 1}.norm", batch_norm(k)
+            yield f"features.transition{b + 1}.conv", [k // 2, k, 1, 1]
+            k //= 2
+    yield "features.norm5", batch_norm(k)
+    yield "classifier", k
 
 
 def resnet50():
@@ -77,10 +79,15 @@ def resnet50():
     yield "fc", 2048
 
 
+# densenet_tiny is the network of tests.
+NETWORKS = {"densenet121": lambda: densenet((6, 12, 24, 16)), "densenet_tiny": lambda: densenet((2, 2, 2, 2)),
+            "resnet50": resnet50}
+
+
 def parameters(model, classes):
     """(name, shape) of each parameter, in the order of the flat vector."""
     trained, running = [], []
-    for name, shape in {"densenet121": densenet121, "resnet50": resnet50}[model]():
+    for name, shape in NETWORKS[model]():
         if isinstance(shape, int):
             trained += [(name + ".weight", [classes, shape]), (name + ".bias", [classes])]
         elif len(shape) == 1:
