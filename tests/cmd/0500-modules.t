@@ -17,6 +17,8 @@ like "$(out)" "modules +(pass|warn) +mpi (loads|not installed)" "the installed c
 cmp "$SOURCE/LICENSE" "$prefix/share/doc/chexnet/LICENSE" &&
     cmp "$SOURCE/README.md" "$prefix/share/doc/chexnet/README.md"
 ok $? "the licence and the README are installed"
+(cd "$prefix/share/doc/chexnet" && grep -oE '\]\(doc/[^)#]+' README.md | cut -c3- | xargs ls) >/dev/null
+ok $? "the links of the installed README lead to the installed pages"
 
 # A modulefile that was left by another version in the same prefix.
 touch "$lua/chexnet/0.0.1.lua"
