@@ -183,7 +183,7 @@ for file in README.md CONTRIBUTING.md; do
         done >missing
     is "$(cat missing)" "" "$file names only files that exist"
 done
-for file in "$SOURCE"/*.md "$SOURCE"/doc/*.md "$SOURCE/tests/README.md"; do
+for file in "$SOURCE"/*.md "$SOURCE"/doc/*.md "$SOURCE"/doc/*/*.md "$SOURCE"/tests/*.md "$SOURCE"/tests/gpu/*.md; do
     grep -oE '\]\([^)#]+' "$file" | cut -c3- | grep -v '^http' | sort -u |
         while read -r path; do
             [ -e "$(dirname "$file")/$path" ] || echo "$path"
