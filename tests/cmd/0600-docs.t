@@ -190,14 +190,14 @@ for file in "$SOURCE"/*.md "$SOURCE"/doc/*.md "$SOURCE"/doc/*/*.md "$SOURCE"/tes
         done >missing
     is "$(cat missing)" "" "the links of ${file#"$SOURCE/"} lead to files"
 done
-# The rows of "Where to add" in the architecture page: paths between ` that have a folder.
-sed -n '/^## Where to add/,/^## /p' "$SOURCE/doc/architecture.md" |
-    grep -oE '`(libcore|cmd|cmake|share|tests)/[A-Za-z0-9_./-]*`' | tr -d '`' | sort -u |
+# The pages of doc/add, without their diffs: paths between ` that have a folder.
+sed '/^```/,/^```/d' "$SOURCE"/doc/add/*.md |
+    grep -oE '`(libcore|cmd|cmake|share|tests|doc)/[A-Za-z0-9_./-]*`' | tr -d '`' | sort -u |
     while read -r path; do
         case $path in
         *NAME* | *ISA*) ;;
         *) [ -e "$SOURCE/$path" ] || echo "$path" ;;
         esac
     done >missing
-is "$(cat missing)" "" "doc/architecture.md: the files in which things are added exist"
+is "$(cat missing)" "" "doc/add: the files in which things are added exist"
 done_testing
