@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The two-node cluster of the other tests in this folder works.
-# shellcheck disable=SC2016
+# shellcheck disable=SC2016,SC2154
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set TreeWidth=50
+slurm_fixture --own --set TreeWidth=50
 
 is "$(sinfo -h -N -t idle -o %N | sort -u | tr '\n' ' ')" "n0 n1 " "two nodes are idle"
 is "$(grep TreeWidth "$SLURM_CONF")" TreeWidth=50 "a setting replaces the fixture's own"
@@ -25,17 +25,10 @@ unlike "$(env)" '^(OMPI_[^M]|PMIX|SLURM_JOB)' "the environment comes from the fi
 # A daemon that crashes, as slurmd does now and then, is started again; the job goes on.
 in_job -N2 sh -c ': >up-$SLURM_PROCID; until [ -e crashed ]; do sleep 0.05; done; hostname' >hosts &
 job=$!
-for _ in $(seq 600); do
-    [ ! -e up-0 ] || [ ! -e up-1 ] || break
-    sleep 0.05
-done
-for pid in $(pgrep -x slurmd); do
-    ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_CONF=$SLURM_CONF" || kill -ABRT "$pid"
-done
-for _ in $(seq 600); do
-    [ "$(cat "$CLUSTER"/log/n?.out | grep -c 'is started again')" != 2 ] || break
-    sleep 0.05
-done
+await [ -e up-0 ] && await [ -e up-1 ]
+# shellcheck disable=SC2046
+kill -ABRT $(processes slurmd)
+await eval '[ "$(cat "$CLUSTER"/log/n?.out | grep -c "is started again")" = 2 ]'
 touch crashed
 wait $job
 is "$? $(sort hosts | tr '\n' ' ')" "0 n0 n1 " "a job survives a crash of both nodes' daemons"
@@ -53,10 +46,7 @@ ok $? "and comes back"
 is "$(SLURM_CONF=$second/slurm.conf in_job -w n1 hostname)" n1 "and runs a job"
 SLURM_CONF=$second/slurm.conf srun -N2 sleep 300 >/dev/null 2>&1 </dev/null &
 waiting=$!
-for _ in $(seq 600); do
-    [ "$(SLURM_CONF=$second/slurm.conf squeue -h -t R | wc -l)" = 1 ] && break
-    sleep 0.1
-done
+await eval '[ "$(SLURM_CONF=$second/slurm.conf squeue -h -t R | wc -l)" = 1 ]'
 like "$(bash "$fixture" left "$second")" "^[0-9]+ slurmctld " "it lists its processes"
 bash "$fixture" stop "$second"
 ok $? "stop succeeds while a job runs"
@@ -73,12 +63,45 @@ bash "$fixture" start "$second" $port --owner $owner
 ok $? "a third cluster, with an owner"
 kill -9 $owner
 wait $owner 2>/dev/null
-for _ in $(seq 600); do
-    [ -e "$second" ] || break
-    sleep 0.1
-done
-[ ! -e "$second" ] && bash "$fixture" left "$second"
+await [ ! -e "$second" ] && bash "$fixture" left "$second"
 ok $? "it ends with its owner"
+
+# Scripts that hand a cluster over, as under ctest. Their parent must be this shell.
+export CHEX_TEST_SHARE=1 CHEX_TEST_BUILD=$BUILD
+script() { # NAME OPTIONS COMMANDS
+    cat >"$1.t" <<END
+. $slurm_lib/lib.sh
+slurm_fixture $2
+echo "\$CLUSTER \$(squeue -h | wc -l) \$(in_job -N2 ls /dev/shm)"
+$3
+done_testing
+END
+}
+script leaves '' "in_job -N2 touch /dev/shm/kept; sbatch_id -N2 -o /dev/null --wrap 'sleep 300'"
+script own --own ''
+script fails '' 'fail "a failure"'
+script killed '' ": >$SCRATCH/killed; sleep 300"
+cluster() { sed -n 's/^\(\/[^ ]*\).*/\1/p' "$1.out"; }
+bash leaves.t >first.out 2>&1
+bash own.t >own.out 2>&1
+bash leaves.t >second.out 2>&1
+is "$(grep ^/ second.out)" "$(cluster first) 0 " "a script has the cluster of one before it, without its jobs and files"
+[ "$(cluster own)" != "$(cluster first)" ] && [ -e "$(cluster first)" ] && [ ! -e "$(cluster own)" ]
+ok $? "a cluster of a script's own ends with it"
+bash fails.t >fails.out 2>&1
+[ "$(cluster fails)" = "$(cluster first)" ] && [ ! -e "$(cluster first)" ]
+ok $? "the cluster of a script that fails ends"
+bash killed.t >killed.out 2>&1 &
+await [ -e killed ]
+kill -9 $!
+bash leaves.t >third.out 2>&1
+[ -n "$(cluster third)" ] && [ "$(cluster third)" != "$(cluster killed)" ] && [ ! -e "$(cluster killed)" ]
+ok $? "the cluster of a script that was killed ends"
+bash "$fixture" end >end.out
+ok $? "the last test of a run stops the clusters"
+[ ! -e "$(cluster third)" ] && bash "$fixture" left "$(cluster third)"
+ok $? "it leaves neither folder nor process"
+unset CHEX_TEST_SHARE CHEX_TEST_BUILD
 
 expect_status 1 bash "$fixture" stop "$SCRATCH/none"
 like "$(err)" "no cluster in '$SCRATCH/none'" "a missing folder is refused by name"

@@ -17,12 +17,16 @@ usage: fixture.sh check                      0, or 77 and one line that says why
        fixture.sh start DIR PORT [OPTION...] starts the cluster with all its files in DIR (new or
                                              empty) and ports PORT to PORT+N of 127.0.0.1
        fixture.sh stop DIR                   ends everything and removes DIR
+       fixture.sh reset DIR                  ends all jobs and removes their files; 1 and the reason if the
+                                             cluster is not as at its start
+       fixture.sh end                        stops the clusters whose owner is the calling process
        fixture.sh enter DIR COMMAND...       runs COMMAND in the controller's network
        fixture.sh kill-node DIR NODE         NODE, such as n1, loses power
        fixture.sh start-node DIR NODE        and comes back
        fixture.sh report DIR                 nodes that cannot be used, why, and the errors in the
                                              daemons' logs, as comments of TAP
-       fixture.sh left DIR                   lists processes of the cluster in DIR; 0 where none is
+       fixture.sh left DIR [jobs]            lists processes of the cluster in DIR, or of its jobs alone;
+                                             0 where none is
 options of start:
   --nodes N          2 to 16 nodes; 2 if not given
   --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
@@ -76,10 +80,10 @@ alive() {
     [[ $stat != *") Z "* ]]
 }
 
-# Waits up to 20 s until none of the given processes exists.
+# Waits until none of the given processes exists.
 await_end() {
-    local pid tries
-    for ((tries = 0; tries < 400; tries++)); do
+    local pid end=$((SECONDS + limit))
+    while [ $SECONDS -lt $end ]; do
         for pid; do
             if alive "$pid"; then
                 sleep 0.05
@@ -207,6 +211,7 @@ write_files() {
         printf '%s\n' "$line" >>"$dir/slurm.conf"
     done
     [ -z "$fragment" ] || cat "$fragment" >>"$dir/slurm.conf" || return 1
+    configuration_digest >"$dir/digest"
     head -c 128 /dev/urandom >"$dir/munge/key" && chmod 400 "$dir/munge/key"
 }
 
@@ -229,7 +234,7 @@ daemons_live() {
 }
 
 idle_nodes() {
-    enter "$dir" timeout 20 sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l
+    SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 20 sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l
 }
 
 start() {
@@ -257,7 +262,7 @@ start() {
         shift 2
     done
     [[ $nodes =~ ^([2-9]|1[0-6])$ ]] || fail "--nodes $nodes: expected 2 to 16"
-    local reason tries i
+    local reason tries i end
     reason=$(check ${own_network:+own}) || impossible "$reason"
     if ! mkdir -p "$dir" || [ -n "$(ls -A "$dir")" ]; then
         fail "$dir is not a new or empty folder"
@@ -270,7 +275,7 @@ start() {
     for ((i = 0; i < nodes; i++)); do
         [ -z "$spool" ] || mount -t tmpfs -o "size=$spool" tmpfs "$dir/spool.n$i" || fail "cannot mount $dir/spool.n$i"
     done
-    export SLURM_CONF=$dir/slurm.conf
+    export SLURM_CONF=$dir/slurm.conf CHEX_DAEMON=1
     launch_controller
     for ((tries = 0; tries < 2000; tries++)); do
         [ ! -S "$dir/munge/socket" ] || break
@@ -282,31 +287,77 @@ start() {
     if [ -n "$owner" ]; then
         env -u SLURM_CONF setsid bash "$0" guard "$dir" "$owner" >/dev/null 2>&1 </dev/null &
         echo $! >"$dir/guard.pid"
+        echo "$owner" >"$dir/owner"
     fi
-    tries=$((SECONDS + 150))
-    while [ $SECONDS -lt $tries ] && [ -d "$dir" ] && daemons_live; do
+    end=$((SECONDS + limit))
+    while [ $SECONDS -lt $end ] && [ -d "$dir" ] && daemons_live; do
         [ "$(idle_nodes)" != "$nodes" ] || return 0
         sleep 0.05
     done
     [ -d "$dir" ] || fail "$dir is gone"
     tail -n 8 "$dir"/log/* >&2
     stop "$dir"
-    fail "a daemon ended, or the nodes were not idle after 150 s; the end of the logs is above"
+    fail "a daemon ended, or the nodes were not idle after $limit s; the end of the logs is above"
 }
 
-# Processes that carry this cluster's SLURM_CONF, without this one and its parents.
-left() {
-    local environ pid found=1 self=" $$ $BASHPID $PPID "
-    for environ in /proc/[0-9]*/environ; do
-        pid=${environ#/proc/}
-        pid=${pid%/environ}
-        [[ $self != *" $pid "* ]] || continue
-        if tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "SLURM_CONF=$1/slurm.conf"; then
-            echo "$pid $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")"
-            found=0
-        fi
-    done 2>/dev/null
+# Processes that carry this cluster's SLURM_CONF, without this one and its parents; with `jobs`: also without
+# the daemons.
+left() { # DIR [jobs]
+    local environ pid found=1 self=" $$ $BASHPID $PPID " daemon=CHEX_DAEMON=1
+    while read -r environ; do
+        pid=${environ//[!0-9]/}
+        [[ $self != *" $pid "* ]] && alive "$pid" || continue
+        [ "${2-}" != jobs ] || ! grep -qzxF "$daemon" "$environ" 2>/dev/null || continue
+        echo "$pid $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")"
+        found=0
+    done < <(grep -lzxF "SLURM_CONF=$1/slurm.conf" /proc/[0-9]*/environ 2>/dev/null)
     [ $found = 1 ]
+}
+
+# slurmctld's slurmscriptd ends by itself, a moment after it.
+await_nothing() { # DIR
+    local end=$((SECONDS + 20))
+    until left "$1" >/dev/null; do
+        [ $SECONDS -le $end ] || return 1
+        sleep 0.1
+    done
+}
+
+# No SLURM_CONF of this shell's own: `left` would list it.
+asked() { SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 5 "$@" 2>/dev/null; }
+
+# Cancels all jobs and waits until none is left.
+cancel_jobs() { # SECONDS
+    local end=$((SECONDS + $1))
+    asked scancel --state=PENDING -u root
+    asked squeue -h -o %A | asked xargs -r scancel
+    while [ -n "$(asked squeue -h)" ]; do
+        [ $SECONDS -le $end ] || return 1
+        sleep 0.05
+    done
+}
+
+# Makes a cluster as it was at its start, for the next test. False, with the reason: it must be stopped.
+reset() {
+    dir=${1-}
+    [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
+    local i end=$((SECONDS + limit)) pid
+    nodes=$(find "$dir" -maxdepth 1 -name 'spool.n*' | wc -l)
+    cancel_jobs "$limit" || fail "jobs remain"
+    until [ "$(idle_nodes)" = "$nodes" ]; do
+        [ $SECONDS -le $end ] || fail "nodes are not idle"
+        sleep 0.05
+    done
+    configuration_digest | cmp -s - "$dir/digest" || fail "the configuration was changed"
+    for ((i = 0; i < nodes; i++)); do
+        pid=$(cat "$dir/n$i.pid")
+        nsenter -m -t "$(pgrep -P "$pid" | head -n 1)" find /dev/shm "$dir/tmp" -mindepth 1 -delete ||
+            fail "files of n$i remain"
+    done
+}
+
+configuration_digest() {
+    cat "$dir"/*.conf | sha256sum
 }
 
 # Jobs first, so that waiting srun commands end by themselves; then all at once: a controller that
@@ -314,18 +365,11 @@ left() {
 stop() {
     dir=${1-}
     [ -f "$dir/slurm.conf" ] || fail "no cluster in '$dir'"
-    local pids=() file tries status=0
+    local pids=() file status=0
     if [ "$(cat "$dir/guard.pid" 2>/dev/null)" != $$ ] && [ -f "$dir/guard.pid" ]; then
         kill -9 -- "-$(cat "$dir/guard.pid")" 2>/dev/null
     fi
-    # No SLURM_CONF of this shell's own: `left` would list it.
-    asked() { SLURM_CONF=$dir/slurm.conf enter "$dir" timeout 2 "$@" 2>/dev/null; }
-    asked scancel --state=PENDING -u root
-    asked squeue -h -o %A | asked xargs -r scancel
-    for ((tries = 0; tries < 20; tries++)); do
-        [ -n "$(asked squeue -h)" ] || break
-        sleep 0.05
-    done
+    cancel_jobs 1
     for file in "$dir"/n*.pid "$dir/ctl.pid"; do
         [ ! -f "$file" ] || pids+=("$(cat "$file")")
     done
@@ -336,6 +380,19 @@ stop() {
     done
     rm -rf "$dir" || status=1
     return $status
+}
+
+end_all() {
+    local file status=0
+    for file in $(printf '%s\n' /tmp/cx*/owner "${TMPDIR:-/tmp}"/cx*/owner | sort -u); do
+        [ "$(cat "$file" 2>/dev/null)" = "$PPID" ] || continue
+        dir=${file%/*}
+        stop "$dir" && await_nothing "$dir" || status=1
+    done
+    [ $status = 0 ] || printf 'not '
+    echo "ok 1 - the shared clusters end, and no process of theirs is left"
+    echo 1..1
+    exit $status
 }
 
 # The owner may be killed with no chance to clean up (a test's time limit).
@@ -372,7 +429,7 @@ kill_node() {
 start_node() {
     node_of "$@"
     close_descriptors
-    export SLURM_CONF=$dir/slurm.conf
+    export SLURM_CONF=$dir/slurm.conf CHEX_DAEMON=1
     own_network=
     ! grep -q '10\.203\.' "$dir/slurm.conf" || own_network=-n
     launch_node "$2"
@@ -393,6 +450,7 @@ report() {
 }
 
 PATH=$PATH:/usr/sbin:/sbin
+limit=${CHEX_TEST_WAIT:-300} # seconds
 command=${1-}
 [ $# = 0 ] || shift
 case $command in
@@ -400,9 +458,11 @@ check) check "$@" ;;
 enter) enter "$@" ;;
 start) start "$@" ;;
 stop) stop "$@" ;;
+reset) reset "$@" ;;
+end) end_all ;;
 guard) guard "$@" ;;
 report) report "$@" ;;
-left) left "${1:?left needs a DIR}" ;;
+left) left "${1:?left needs a DIR}" "${2-}" ;;
 kill-node) kill_node "$@" ;;
 start-node) start_node "$@" ;;
 -h | --help) usage ;;
