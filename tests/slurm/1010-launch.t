@@ -54,7 +54,7 @@ SRUN_CPUS_PER_TASK=2 srun $probe info >reported
 $probe info >body
 printf '%s' "\$SLURM_TRES_PER_TASK" >passed-on # set by releases in which srun reads it
 END
-timeout 120 sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
+timeout "$CHEX_TEST_WAIT" sbatch -W -N1 -n2 -c2 -o out.batch script >err 2>&1
 if [ -s passed-on ]; then
     is "$(grep -c '"note": ""' plain)" 2 "sbatch -c 2: srun of this release takes the CPUs over, and there is no note"
 else

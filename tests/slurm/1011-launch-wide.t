@@ -4,7 +4,7 @@
 # TreeWidth above the number of nodes (Slurm's default).
 # shellcheck source-path=SCRIPTDIR source=lib.sh disable=SC2154
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set TreeWidth=50
+slurm_fixture --own --set TreeWidth=50
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
 

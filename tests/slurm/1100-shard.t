@@ -7,7 +7,6 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119
 slurm_fixture
-CHEX_SRUN_LIMIT=120
 
 chex-shard phantom --count 240 --size 64 --output ph -q >/dev/null || exit 1
 create=(chex-shard --images "$PWD/ph/images" --labels "$PWD/ph/labels.csv" --split patient --size 48

@@ -6,7 +6,6 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119
 slurm_fixture
-CHEX_SRUN_LIMIT=120
 
 chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null || exit 1
 cp -r ph stale

@@ -4,13 +4,11 @@
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
+need_training
 without PYTHON && skip_all "CHEX_TEST_WITHOUT names PYTHON"
 need python3
-CHEX_SRUN_LIMIT=100
 
-chex-shard phantom --count 160 --size 32 --seed 2 --output ph -q
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q
+phantom_shards 160 4
 common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine cpu --threads 1)
 train() { # NAME ARGUMENTS: two ranks on two nodes; status in $status
     local name=$1
@@ -76,14 +74,14 @@ text='--precision is not the same on all ranks' differ precision fp32
 # A node without the memory: /proc/meminfo of rank 1 says so. Nothing is begun.
 cat >small.sh <<'END'
 [ "$SLURM_PROCID" = 1 ] || exec chex-train "$@"
-printf 'MemTotal: 150000 kB\nMemAvailable: 150000 kB\n' >meminfo
+printf 'MemTotal: 9000 kB\nMemAvailable: 9000 kB\n' >meminfo
 exec unshare -m bash -c 'mount --bind meminfo /proc/meminfo && exec chex-train "$@"' small "$@"
 END
 for option in --plan --json; do
     in_job -N2 -n2 --cpu-bind=none bash small.sh "${common[@]}" --output small $option >small.out 2>small.err
     is $? 9 "a node with too little memory: exit 9, $option"
     is "$(grep 'error: ' small.err | grep -c '^chex-train')" 1 "one rank says so"
-    like "$(cat small.err)" 'error: rank 1 on n1: 1 rank of this node takes [0-9]+ MiB of memory, and the machine allows 146 MiB: not even one image fits; use larger nodes' \
+    like "$(cat small.err)" 'error: rank 1 on n1: 1 rank of this node takes [0-9.]+ MiB of memory, and the machine allows 8[.]8 MiB: not even one image fits; use larger nodes' \
         "which node, how much, and what to do"
     [ ! -e small ] && [ ! -s small.out ]
     ok $? "nothing starts and nothing is printed"
@@ -103,24 +101,12 @@ like "$(python3 "$SOURCE/tests/tools/check_timeline.py" sum.json --same-clock 2>
     "all-reduces are there too"
 
 # If a rank hangs, rank 0 writes its own events.
-environment_has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; }
-signal_rank() { # SIGNAL RANK
-    local pid
-    for pid in $(pgrep -x chex-train); do
-        environment_has "$pid" "SLURM_CONF=$SLURM_CONF" && environment_has "$pid" "SLURM_PROCID=$2" &&
-            kill "-$1" "$pid"
-    done
-}
 when_at_work() { # NAME SIGNAL RANK...
-    local rank
-    for _ in $(seq 600); do
-        grep -qs '"step":5,' "$1/metrics.jsonl" && break
-        sleep 0.1
-    done
-    for rank in "${@:3}"; do signal_rank "$2" "$rank"; done
+    await grep -qs '"step":5,' "$1/metrics.jsonl"
+    signal_ranks "${@:2}"
 }
 when_at_work stop STOP 1 &
-train stop --epochs 500 --output stop --timeline stop.json --stall-warn 1s --stall-abort 3s
+train stop --epochs 100000 --output stop --timeline stop.json --stall-warn 2s --stall-abort 5s
 wait
 is $status 7 "rank 1 is stopped: exit 7"
 like "$(cat stop.err)" 'timeline stop.json: [0-9]+ events of 1 rank, rank 0 alone' "rank 0 writes its part and says so"
@@ -128,7 +114,7 @@ like "$(python3 "$SOURCE/tests/tools/check_timeline.py" stop.json 2>&1)" '^ranks
     "with the place where it stood"
 is "$(value stop.json 'o["otherData"]["all_ranks"]')" False "the timeline says that it does not have all ranks"
 when_at_work preempted USR2 0 1 &
-train preempted --epochs 500 --output preempted --timeline preempted.json
+train preempted --epochs 100000 --output preempted --timeline preempted.json
 wait
 is $status 6 "preempted: exit 6"
 like "$(python3 "$SOURCE/tests/tools/check_timeline.py" preempted.json --same-clock 2>&1)" '^ranks 2; steps' \

@@ -5,9 +5,9 @@
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
-CHEX_SRUN_LIMIT=150
+need_training
 
-chex-shard phantom --count 4000 --size 64 --seed 2 --output ph -q >/dev/null
+chex-shard phantom --count 800 --size 64 --seed 2 --output ph -q >/dev/null
 chex-shard --images ph/images --labels ph/labels.csv --size 64 --shards 4 --split none --output shards -q
 
 run() { # NAME RANKS chex-train arguments
@@ -24,14 +24,14 @@ value() { sed -n "s/.*\"$2\": \([^,}]*\).*/\1/p" "$1"; }
 
 for n in 1 2 4; do
     for pipeline in old new; do
-        run $pipeline-$n $n --bench-input 4000 --pipeline $pipeline --json
+        run $pipeline-$n $n --bench-input 800 --pipeline $pipeline --json
         is $status 0 "$pipeline, $n ranks"
         is "$(value $pipeline-$n.json ranks)" $n "one result for $n ranks"
         echo "# $pipeline, $n ranks: $(value $pipeline-$n.json images_per_s_median) images/s," \
             "stall share $(value $pipeline-$n.json stall_share)"
     done
 done
-is "$(value new-4.json shuffle_width)" 1000 "new, 4 ranks: each shuffles its quarter"
+is "$(value new-4.json shuffle_width)" 200 "new, 4 ranks: each shuffles its quarter"
 like "$(cat old-4.json)" '"workers": 1,' "old: one reader"
 
 "$SOURCE/tests/peers/plot_pipelines.sh" pipelines.svg old-?.json new-?.json

@@ -6,9 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC2119
 slurm_fixture
-CHEX_SRUN_LIMIT=500
 [ -e "$BUILD/tests/emulated/chexnet-cuda.so" ] || skip_all "built without the emulated GPU: no C++ compiler, or CHEX_TEST_GPU=OFF"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+need_training
 
 mkdir lib
 ln -s "$BUILD/tests/emulated/chexnet-cuda.so" "$BUILD/lib/chexnet-mpi.so" lib/

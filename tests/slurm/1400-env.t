@@ -68,7 +68,7 @@ cat >late.sh <<'END'
 [ "$SLURM_PROCID" != 1 ] || exec sleep 300
 exec chex-env -v --timeout 1s
 END
-CHEX_SRUN_LIMIT=50 in_job -N2 --ntasks-per-node=2 bash late.sh >out 2>err
+in_job -N2 --ntasks-per-node=2 bash late.sh >out 2>err
 [ $? -ne 0 ]
 ok $? "a missing rank is no success"
 like "$(cat err)" "rank 1 \(n0\) of 4 did not come" "and is named"
@@ -80,7 +80,7 @@ srun chex-env -v >lost 2>&1
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 srun -n1 chex-env -v >kept 2>&1
 END
-timeout 120 sbatch --wait -n2 -c2 -o batch.out job.sh >/dev/null
+timeout "$CHEX_TEST_WAIT" sbatch --wait -n2 -c2 -o batch.out job.sh >/dev/null
 like "$(cat lost)" "export SRUN_CPUS_PER_TASK" "the loss of -c is seen" || diag "$(cat lost)"
 if [ "$(nproc)" -ge 2 ]; then
     like "$(cat kept)" "^cpus +pass +2 " "and mended by the variable"

@@ -6,8 +6,8 @@
 # on some nodes alone are faults of these nodes.
 # shellcheck disable=SC2016
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --nodes 4 --network own --set TaskPlugin=task/none
-have chex-env || skip_all "chex-env is not built"
+slurm_fixture --own --nodes 4 --network own --set TaskPlugin=task/none
+need_training
 [ -x "$BUILD/lib/chexnet-slurm-step" ] || skip_all "built without libslurm"
 on_all() { in_job -N4 -n4 --ntasks-per-node=1 "$@"; }
 is "$(grep -c '^TreeWidth' "$SLURM_CONF") $(on_all ip -4 -o addr show eth0 | grep -o '10\.[0-9.]*/' | sort | tr '\n' ' ')" \
@@ -50,12 +50,10 @@ like "$(cat guess.out)" "fault: (unknown|node)" "without libslurm there is a tab
 unlike "$(cat guess.*)" 'rank [023] \(n' "without libslurm no node that runs is named"
 
 # Training. Slurm may notice the death at once and end the step.
-chex-shard phantom --count 80 --size 32 --seed 2 --output ph -q >/dev/null 2>&1
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 4 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
+phantom_shards 80 4
 for node in n0 n2; do
-    run dies-$node $node "(until [ -e $node/ranks.json ]; do sleep 0.1; done; sleep 1; kill -9 \$\$) &" -- \
-        chex-train --data shards --image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3 --epochs 500 -q \
+    run dies-$node $node "(until [ -s $node/metrics.jsonl ]; do sleep 0.1; done; kill -9 \$\$) &" -- \
+        chex-train --data shards --image-size 32 --batch-size 2 --engine cpu --threads 1 --seed 3 --epochs 100000 -q \
         --stall-warn 1500ms --stall-abort 8s --output $node &
 done
 run dies-env n1 '(sleep 0.3; kill -9 $$) &' -- chex-env --timeout 1s &

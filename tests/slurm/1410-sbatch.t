@@ -4,7 +4,7 @@
 # when it should. The three commands are fakes that record how they were called, with statuses chosen
 # here.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set MpiDefault=none
+slurm_fixture --set MpiDefault=none --set TaskPlugin=task/none
 
 mkdir bin
 for command in chex-env chex-train chex-eval; do
@@ -26,33 +26,15 @@ export PATH=$SCRATCH/bin:$PATH
 
 submit() { # [OPTION OF sbatch...]
     : >calls
-    timeout 120 sbatch --parsable "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
+    sbatch_id "$@" --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 "$SOURCE/slurm/chexnet.sbatch" shards run --epochs 3
 }
-# State of a job at its end, and how often it was put back.
-ended() {
-    local state
-    for _ in $(seq 600); do
-        state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
-        case $state in
-        *PENDING*) start_soon "$1" ;;
-        *RUNNING* | *COMPLETING*) sleep 0.1 ;;
-        *) break ;;
-        esac
-    done
-    echo "$state"
-}
-# State of a job as soon as it is no longer running.
-settled() {
-    local state
-    for _ in $(seq 600); do
-        state=$(scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' ')
-        case $state in
-        *PENDING*Restarts=0* | *RUNNING* | *COMPLETING*) sleep 0.1 ;;
-        *) break ;;
-        esac
-    done
-    echo "$state"
+# State of a job, and how often it was put back.
+state() { scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' '; }
+settled() { # JOB: as soon as it is no longer running
+    settles "$1"
+    await eval "! job_is $1 'JobState=(RUNNING|COMPLETING)'"
+    state "$1"
 }
 
 is "$(sed -n '2,/^[^#]/p' "$SOURCE/slurm/chexnet.sbatch" | grep -n SBATCH | tail -n 1 | cut -d: -f1)" \
@@ -77,7 +59,8 @@ job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "status 6 puts the job back into the queue"
 is "$(grep -c chex-eval calls)" 0 "after a failed training nothing is evaluated"
 echo 0 >chex-train.status
-is "$(ended "$job")" "JobState=COMPLETED Restarts=1 " "the job starts again and ends well"
+finishes "$job"
+is "$(state "$job")" "JobState=COMPLETED Restarts=1 " "the job starts again and ends well"
 is "$(cut -d' ' -f1 calls | tr '\n' ' ')" "chex-env chex-train chex-env chex-train chex-eval " \
     "with all of its steps"
 
@@ -105,10 +88,7 @@ END
 echo 5 >chex-env.status
 job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "a node's fault puts the job back"
-for _ in $(seq 600); do
-    scontrol show job "$job" | grep -q "ExcNodeList=$node" && break
-    sleep 0.1
-done
+await job_is "$job" "ExcNodeList=$node"
 like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "the job is queued without the node at fault"
 is "$(grep -c chex-train calls)" 0 "nothing is trained on that node"
 scancel "$job"

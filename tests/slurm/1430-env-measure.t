@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
 have chex-env || skip_all "chex-env is not built"
-export CHEX_SRUN_LIMIT=170
+export CHEX_TIMEOUT=${CHEX_TEST_WAIT}s
 ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
 
 # Rank 2 is held to a limit that it cannot keep and to a version that it has not. The limit is a
@@ -13,7 +13,7 @@ ask() { in_job -N2 --ntasks-per-node=2 "$@"; }
 echo '{"fence": {"ms": 1e-6}, "zlib": "0.9"}' >never.json
 cat >odd.sh <<'END'
 [ "$SLURM_PROCID" != 2 ] || set -- --expect never.json
-exec chex-env -v --level 3 --timeout 150s "$@"
+exec chex-env -v --level 3 "$@"
 END
 expect_status 5 ask bash odd.sh
 like "$(out)" "^zlib +fail +rank 2 \(n1\): " "a rank without a library fails the check"
@@ -30,7 +30,7 @@ is "$(out | grep -c '^check ')" 1 "one table"
 mkdir -p nothing
 cat >odd.sh <<'END'
 [ "$SLURM_PROCID" != 1 ] || export CHEX_LIBDIR=$PWD/nothing
-exec chex-env --level 3 --timeout 150s --json
+exec chex-env --level 3 --json
 END
 expect_status 4 in_job -N2 --ntasks-per-node=1 bash odd.sh
 is "$(grep -c '"found": "rank 1 cannot take part"' out)" 2 "measurements that need the library are skipped"
@@ -47,7 +47,7 @@ if [ -f "$fake/nvml.so" ] && [ -f "$fake/chexnet-cuda.so" ]; then
     mkdir lib
     ln -s "$BUILD"/lib/*.so "$fake/chexnet-cuda.so" lib/
     export CHEX_NVML=$fake/nvml.so CHEX_LIBDIR=$PWD/lib FAKE_NVML=$SOURCE/tests/data/gpu/two-h200.txt
-    expect_status 0 in_job -N2 --ntasks-per-node=1 --gpus-per-task=1 chex-env -v --level 3 --timeout 150s
+    expect_status 0 in_job -N2 --ntasks-per-node=1 --gpus-per-task=1 chex-env -v --level 3
     like "$(out)" "^gpu-copy +pass +55 GB/s to it, 54 GB/s from it, NVIDIA H200 0000:1b:00.0, PCIe 5 x16; of all ranks" \
         "each rank's GPU is measured"
     like "$(out)" "^gpu-step-bits +pass +cuda [a-z0-9]+, [a-z0-9]+ on NVIDIA H200: [0-9a-f]{16}$" "the bits of a step are reported"

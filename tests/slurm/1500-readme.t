@@ -10,21 +10,20 @@ slurm_fixture --set MpiDefault=none --set TaskPlugin=task/none
 require LMOD
 lmod=/usr/share/lmod/lmod/init/bash
 [ -f $lmod ] || skip_all "no Lmod here"
-have chex-train || skip_all "chex-train is not built"
+need_training
 fake=$BUILD/tests/fake
 if [ ! -f "$fake/nvml.so" ] || [ ! -f "$fake/chexnet-cuda.so" ]; then
     skip_all "the stand-ins are not built"
 fi
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
 
 # The first block of code after the heading.
 sed -n '/^## Four lines on a cluster/,/^## /p' "$SOURCE/README.md" |
     sed -n '/^```/,/^```/{/^```/!p;}' >lines
 is "$(grep -c . lines)" 5 "the README has a module load and four commands"
-ranks=4
+tasks=4
 if [ "$NODES" != 2 ]; then
-    ranks=$((NODES > 4 ? NODES : 4))
-    sed -i "s/-N2 /-N$NODES /; s/-n4 /-N$NODES -n$ranks /" lines
+    tasks=$((NODES > 4 ? NODES : 4))
+    sed -i "s/-N2 /-N$NODES /; s/-n4 /-N$NODES -n$tasks /" lines
 fi
 
 # The data under the names that the README uses; even patients are for the test.
@@ -53,12 +52,12 @@ while read -r line <&3; do
         is "$(command -v chex-train)" "$SCRATCH/opt/bin/chex-train" "$line"
         continue
     fi
-    eval "timeout -k 5 120 $line" >../out 2>../err </dev/null
+    eval "timeout -k 5 $CHEX_TEST_WAIT $line" >../out 2>../err </dev/null
     status=$?
     is $status 0 "$line" || diag "$(tail -n 8 ../err)"
 done 3<../lines
-is "$(grep -oE '"(host|gpu_pci_bus_id)": "[^"]*"' run/ranks.json | paste - - | sort -u | wc -l)" $ranks \
-    "each of the $ranks ranks trained on a GPU of its own"
+is "$(grep -oE '"(host|gpu_pci_bus_id)": "[^"]*"' run/ranks.json | paste - - | sort -u | wc -l)" $tasks \
+    "each of the $tasks ranks trained on a GPU of its own"
 [ -s run/eval/auroc.json ]
 ok $? "the last line leaves the AUROC table"
 done_testing

@@ -6,7 +6,7 @@
 # slurmd asks at its start which plugins have an epilog.
 plugin=${CHEX_TEST_BUILD:-$(cd "$(dirname "$0")/../.." && pwd)/build/debug}/lib/spank_chexnet.so
 [ -f "$plugin" ] || slurm_skip "built without slurm/spank.h"
-slurm_fixture --set TaskPlugin=task/none --plugstack "required $plugin"
+slurm_fixture --own --set TaskPlugin=task/none --plugstack "required $plugin"
 have chex-env || skip_all "chex-env is not built"
 chmod 1777 .
 
@@ -23,17 +23,12 @@ mkdir -m 755 "$CLUSTER"/spool.n0/stage "$CLUSTER"/spool.n1/stage
 plugins() { echo "required $plugin $*" >"$CLUSTER/plugstack.conf"; }
 plugins "prefix=$BUILD"
 # As a plain user on both nodes.
-step() { timeout -k 5 60 setpriv --reuid=nobody --regid=nogroup --clear-groups \
+step() { timeout -k 5 "$CHEX_TEST_WAIT" setpriv --reuid=nobody --regid=nogroup --clear-groups \
     srun -N2 --ntasks-per-node=2 "$@" </dev/null; }
 # What is staged on the nodes, and whether nothing is left (the epilog comes after srun).
 staged() { find "$CLUSTER"/spool.n[01]/stage -mindepth 1 -maxdepth 1 | grep .; }
 emptied() {
-    local tries
-    for ((tries = 0; tries < 100; tries++)); do
-        staged >/dev/null || return 0
-        sleep 0.1
-    done
-    return 1
+    await eval '! staged >/dev/null'
 }
 
 expect_status 0 step env
@@ -63,10 +58,8 @@ for file in "$PWD/tree/lib/chexnet/spank_chexnet.so" "$PWD/link.so"; do
 done
 plugins "prefix=$BUILD"
 if [ -e "$BUILD/lib/chexnet-mpi.so" ] && have chex-train; then
-    chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null
-    chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-        --output shards -q >/dev/null 2>&1
-    train=(chex-train --data shards --output run --engine cpu --threads 1 --image-size 32 --batch-size 4
+    phantom_shards 40 2
+    train=(chex-train --model densenet_tiny --data shards --output run --engine cpu --threads 1 --image-size 32 --batch-size 4
         --max-steps 1 --epochs 1 --resume none)
     for level in 1 2; do
         rm -rf run
@@ -79,7 +72,7 @@ cat >job.sh <<'EOF'
 echo "batch"
 srun echo "step"
 EOF
-timeout 60 sbatch --wait -n1 --chexnet-preflight -o batch.out job.sh >/dev/null
+timeout "$CHEX_TEST_WAIT" sbatch --wait -n1 --chexnet-preflight -o batch.out job.sh >/dev/null
 is "$(sed 's/:.*//' batch.out | tr '\n' ' ')" "batch fit to train step " \
     "asked of sbatch, the preflight comes before the step, not before the script"
 
@@ -118,10 +111,7 @@ exec sleep 100
 EOF
 mkdir -m 777 ready
 step --ntasks-per-node=1 -n2 "--chexnet-stage=$PWD/data" bash hostile.sh 2>err &
-for _ in $(seq 200); do
-    [ ! -e ready/0 ] || [ ! -e ready/1 ] || break
-    sleep 0.1
-done
+await [ -e ready/0 ] && await [ -e ready/1 ]
 is "$(staged | wc -l)" 2 "while a job runs its folder is there on each node"
 scancel -u nobody
 wait $!
@@ -136,10 +126,7 @@ setsid nsenter -t "$(pgrep -P "$(cat "$CLUSTER/n0.pid")" | head -n 1)" -m -p --w
     setpriv --reuid=nobody --regid=nogroup --clear-groups bash stop.sh &
 stopper=$!
 step --ntasks-per-node=1 -n2 "--chexnet-stage=$PWD/data" bash -c 'cd "$CHEXNET_STAGED/.." && seq 40000 | xargs touch' 2>err
-for _ in $(seq 300); do
-    [ -n "$(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" ] || break
-    sleep 0.1
-done
+await eval '[ -z "$(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" ]'
 is "$(ls stopped) $(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" "stopped " "a user who stops the removal does not hold the node"
 is "$(pgrep -u nobody -x find)" "" "the stopped processes are killed"
 kill -9 -- -$stopper

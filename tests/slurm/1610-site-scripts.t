@@ -4,7 +4,7 @@
 # drains the node with a reason, a user's fault does not; a killed job leaves a report; root opens no
 # file of a user. The GPUs are those of tests/fake.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set TaskPlugin=task/none --set MpiDefault=pmix
+slurm_fixture --own --set TaskPlugin=task/none --set MpiDefault=pmix
 have chex-env || skip_all "chex-env is not built"
 [ -f "$BUILD/tests/fake/nvml.so" ] || skip_all "the stand-ins are not built"
 chmod 1777 .
@@ -42,24 +42,18 @@ sleep 1
 
 state() { sinfo -hN -n "$1" -o %T | sort -u | tr -d '*'; }
 why() { scontrol show node "$1" | sed -n 's/^ *Reason=//p' | sed 's/ \[[a-z]*@.*//'; }
-settled() { # NODE STATE...: waits up to 20 s
-    local tries
-    for ((tries = 0; tries < 200; tries++)); do
-        [[ $(state "$1") != "$2" ]] || return 0
-        sleep 0.1
-    done
-    diag "$1 is $(state "$1")"
-    return 1
+settled() { # NODE STATE
+    await eval "[ \"\$(state $1)\" = $2 ]" || diag "$1 is $(state "$1")"
 }
 resume() {
     scontrol update NodeName="$1" State=RESUME
     settled "$1" idle
 }
-as_nobody() { timeout -k 5 60 setpriv --reuid=nobody --regid=nogroup --clear-groups "$@" </dev/null; }
+as_nobody() { timeout -k 5 "$CHEX_TEST_WAIT" setpriv --reuid=nobody --regid=nogroup --clear-groups "$@" </dev/null; }
 step() { as_nobody srun -n1 "$@"; }
 
 in_node() { # NODE COMMAND...: as root, inside the node's namespaces
-    timeout -s KILL 90 nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p "${@:2}"
+    timeout -s KILL "$CHEX_TEST_WAIT" nsenter -t "$(pgrep -P "$(cat "$CLUSTER/$1.pid")" | head -n 1)" -m -u -p "${@:2}"
 }
 script() { # NAME NODE [NAME=VALUE...]: as slurmd runs it
     in_node "$2" env -i SLURM_CONF="$CLUSTER/slurm.conf" SLURMD_NODENAME="$2" "${@:3}" "$site/$1.sh" >"$SCRATCH/$1.out" 2>&1
@@ -73,10 +67,7 @@ step -w n1 bash -c 'head -c 511M /dev/zero >/dev/shm/mine' 2>/dev/null
 expect_status 0 step -w n1 hostname
 settled n1 idle
 is "$(state n1) $(out)" "idle n1" "shared memory that a user filled drains no node"
-for _ in $(seq 100); do
-    [ -n "$(in_node n1 ls /dev/shm)" ] || break
-    sleep 0.1
-done
+await eval '[ -z "$(in_node n1 ls /dev/shm)" ]'
 is "$(in_node n1 ls /dev/shm)" "" "the epilog removes what a job left in /dev/shm"
 CHEX_LIBDIR=/tmp CHEX_NVML=/nosuch HDF5_DRIVER=x expect_status 0 step -w n1 true
 settled n1 idle
@@ -92,19 +83,13 @@ settled n1 drained
 ok $? "a sick GPU drains its node"
 like "$(why n1)" "^chexnet prolog: gpu-health: found GPU 0000:1b:00.0: .*uncorrected.*; expected no memory errors" \
     "the reason names check, found and expected"
-for _ in $(seq 100); do
-    [[ $(squeue -h -j "$job" -o %T) != PENDING ]] || break
-    sleep 0.1
-done
+await eval '[ "$(squeue -h -j "$job" -o %T)" = PENDING ]'
 is "$(squeue -h -j "$job" -o '%T')" PENDING "the job waits in the queue"
 unlike "$(squeue -h -j "$job" -o '%r')" "[Hh]eld" "the job is not held"
 gpus n1 two-h200
 resume n1
 start_soon "$job"
-for _ in $(seq 300); do
-    [ ! -s late.out ] || break
-    sleep 0.1
-done
+await [ -s late.out ]
 is "$(cat late.out)" n1 "the job starts when the node is well again"
 
 cp opt/bin/chex-env real-env
@@ -114,6 +99,7 @@ for end in 'kill -9 $$' 'exec sleep 100' 'echo "gpu-health fail found bad"; exit
     script prolog n1
     is "$? $(state n1)" "0 idle" "a chex-env without a finding drains no node: $end"
 done
+sed -i 's/^limit=1$/limit=5/' opt/etc/chexnet/site.conf
 cat >opt/bin/chex-env <<'EOF'
 #!/bin/bash
 printf '%s\n' "gpu-driver  fail     found no answer" "    expected: one that answers" "    fault: node"
@@ -227,14 +213,7 @@ cp good.json "$record"
 secret=$SCRATCH/secret
 echo "for root only" >"$secret"
 chmod 600 "$secret"
-report() { # JOB NODE: waits for the report
-    local tries
-    for ((tries = 0; tries < 200; tries++)); do
-        [ ! -s "reports/$1-$2.txt" ] || return 0
-        sleep 0.1
-    done
-    return 1
-}
+report() { await [ -s "reports/$1-$2.txt" ]; } # JOB NODE: waits for the report
 cat >home/good.sh <<'EOF'
 #!/bin/bash
 exit 0
@@ -309,10 +288,7 @@ script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JO
 kill -9 -- -$stopper
 like "$(ls home/stopped) $(tr '\n' ' ' <"reports/$killed-n0.txt")" "^home/stopped job $killed .*== node" \
     "a user who stops the processes of a report does not hold the epilog"
-for _ in $(seq 300); do
-    pgrep -u nobody -f collect.sh >/dev/null || break
-    sleep 0.1
-done
+await eval '! pgrep -u nobody -f collect.sh >/dev/null'
 is "$(grep -c "^show job $killed" asked) $(pgrep -u nobody -f collect.sh)" "1 " \
     "the first node of a job that failed asks once, and no process stays"
 script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JOB_EXIT_CODE2=0:9 'SLURM_NODELIST=n[1-2],n0'

@@ -16,44 +16,43 @@ status=0
 exit \$status
 END
 done
-# chex-env as it is on a node that hangs, or that lacks it.
+# chex-env as it is on a node that hangs, or that lacks it, until it is well.
 cat >bin/chex-env <<END
 #!/bin/bash
-[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/hangs ] || exec sleep 15
-[ "\$SLURMD_NODENAME" != n1 ] || [ ! -e $SCRATCH/lacks ] || exit 127
+if [ "\$SLURMD_NODENAME" = n1 ] && [ ! -e $SCRATCH/well ]; then
+    [ "\$FAULT" != hangs ] || exec sleep 15
+    [ "\$FAULT" != lacks ] || exit 127
+fi
 exec $BUILD/bin/chex-env --timeout 1s "\$@"
 END
 chmod +x bin/*
 export PATH=$SCRATCH/bin:$PATH
 submit() { # ARGUMENT...
     : >calls
-    CHEXNET_RESTARTS=0 timeout 60 sbatch --parsable --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=0 \
+    CHEXNET_RESTARTS=0 sbatch_id --nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --gpus-per-node=0 \
         --time=5 -o "$SCRATCH/batch-%j.out" "$SOURCE/slurm/chexnet.sbatch" shards run "$@"
 }
 submit_array() { # INDICES RUN ARGUMENT...
     : >calls
-    timeout 60 sbatch --parsable --array="$1" --nodes=1 --ntasks-per-node=1 --gpus-per-node=0 \
+    sbatch_id --array="$1" --nodes=1 --ntasks-per-node=1 --gpus-per-node=0 \
         --cpus-per-task=1 --time=5 -o "$SCRATCH/array-%a.out" "$SOURCE/slurm/chexnet.sbatch" shards "${@:2}"
 }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
 # Waits until the text of the job matches. A job that is to end starts again soon.
 until_job() { # JOB REGEX
-    local tries text
-    for ((tries = 0; tries < 600; tries++)); do
-        text=$(scontrol show job "$1")
-        ! grep -qE "$2" <<<"$text" || return 0
-        ! grep -qE "JobState=(COMPLETED|FAILED)" <<<"$text" || break
-        [[ $2 = ExcNodeList* || $text != *Reason=BeginTime* ]] || start_soon "$1"
-        sleep 0.1
-    done
-    diag "$(scontrol show job "$1")"
-    diag "$(tail -n 20 "batch-$1.out")"
-    return 1
+    await eval "job_is $1 '$2|JobState=(COMPLETED|FAILED)' || { [[ '$2' != ExcNodeList* ]] && start_soon $1 && false; }"
+    job_is "$1" "$2" || {
+        diag "$(scontrol show job "$1")"
+        diag "$(tail -n 20 "batch-$1.out")"
+        return 1
+    }
 }
 
+declare -A faulty
 for fault in lacks hangs; do
-    touch $fault
-    job=$(submit)
+    faulty[$fault]=$(FAULT=$fault submit)
+done
+for fault in lacks hangs; do
+    job=${faulty[$fault]}
     until_job "$job" "ExcNodeList=n1( |$)"
     ok $? "a node that $fault chex-env is left out"
     like "$(cat "batch-$job.out")" "^ranks +fail +rank 2 \(n1\), and others of this node: no answer" \
@@ -61,18 +60,8 @@ for fault in lacks hangs; do
     like "$(cat "batch-$job.out")" "^n1: unfit; this job is put back into the queue, for other nodes" \
         "the log says why the job of the node that $fault is put back"
     is "$(cat calls)" "" "nothing is trained beside a node that $fault"
-    rm $fault
-    # slurmstepd of the step keeps its socket for some 20 s, and the next start has the same step.
-    for _ in $(seq 400); do
-        [ -e "$CLUSTER/spool.n0/stepd.slurm.pmix.$job.0" ] || break
-        sleep 0.1
-    done
-    scontrol update JobId="$job" ExcNodeList=
-    until_job "$job" "JobState=COMPLETED"
-    ok $? "the job runs to its end when the node is well"
-    is "$(about "$job" Restarts) $(cut -d' ' -f1 calls | tr '\n' ' ')" "Restarts=1 chex-train chex-eval " \
-        "after one restart"
 done
+touch well # these jobs go on at the end
 
 # Lost ranks in training: again, from the last checkpoint.
 echo 7 >status.
@@ -103,7 +92,7 @@ chex-train --data shards --output sweep/2 --resume auto --seed 2 --lr 1e-2" "eac
 echo 7 | tee status. status.1 status.2 >status.3
 printf '%s\n' "--lr 1" >table
 : >calls
-job=$(timeout 60 sbatch --parsable --array=1 --gpus-per-node=0 --cpus-per-task=1 --time=5 --comment="of user" \
+job=$(sbatch_id --array=1 --gpus-per-node=0 --cpus-per-task=1 --time=5 --comment="of user" \
     -o "$SCRATCH/sweep-%a.out" "$SOURCE/slurm/sweep.sbatch" shards swept table)
 until_job "${job}_1" "JobState=FAILED"
 ok $? "a task of a sweep whose ranks are always lost ends"
@@ -117,4 +106,16 @@ until_job "${job}_3" "JobState=COMPLETED"
 like "$(cat calls)" "chex-train --data shards --output run/3 " "without %a each task has a folder in RUN"
 like "$(cat calls)" "chex-eval .*--force --tta --bootstrap 9$" "CHEXNET_EVAL gives options to chex-eval"
 like "$(cat array-3.out)" "^0: fit to train" "CHEXNET_SRUN gives options to srun"
+
+for fault in lacks hangs; do
+    job=${faulty[$fault]}
+    : >calls
+    # slurmstepd of the step keeps its socket for some 20 s, and the next start has the same step.
+    await [ ! -e "$CLUSTER/spool.n0/stepd.slurm.pmix.$job.0" ]
+    scontrol update JobId="$job" ExcNodeList=
+    until_job "$job" "JobState=COMPLETED"
+    ok $? "the job runs to its end when the node that $fault is well"
+    is "$(about "$job" Restarts) $(cut -d' ' -f1 calls | tr '\n' ' ')" "Restarts=1 chex-train chex-eval " \
+        "the job of the node that $fault has one restart"
+done
 done_testing

@@ -3,11 +3,8 @@
 # An output folder that the nodes do not share is refused before the first step.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TaskPlugin=task/none
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
-chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --output shards -q >/dev/null 2>&1
+need_training
+phantom_shards 40 2
 train() {
     in_job -N2 --ntasks-per-node=2 chex-train --data shards --output "$1" --engine cpu --threads 1 \
         --image-size 32 --batch-size 4 --max-steps 1 --epochs 1

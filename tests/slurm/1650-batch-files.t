@@ -3,9 +3,8 @@
 # The batch files with the real commands: shards over two nodes with an interruption, a training, an
 # evaluation, a sweep.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set TaskPlugin=task/none --set MpiDefault=none
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+slurm_fixture --set MpiDefault=none --set TaskPlugin=task/none
+need_training
 
 for file in "$SOURCE"/slurm/*.sbatch; do
     is "$(grep -n '^#SBATCH' "$file" | tail -n 1 | cut -d: -f1)" "$(($(grep -c '^#SBATCH' "$file") + 1))" \
@@ -13,17 +12,9 @@ for file in "$SOURCE"/slurm/*.sbatch; do
 done
 
 small=(--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=20)
-batch() { timeout 60 sbatch --parsable -o "$SCRATCH/batch-%j-%a.out" "$@"; }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
-ends() { # JOB LABEL: completed within a minute
-    local tries
-    for ((tries = 0; tries < 600; tries++)); do
-        case $(about "$1" JobState) in
-        JobState=PENDING) sleep 0.1 && start_soon "$1" ;;
-        JobState=RUNNING | JobState=COMPLETING) sleep 0.1 ;;
-        *) break ;;
-        esac
-    done
+batch() { sbatch_id -o "$SCRATCH/batch-%j-%a.out" "$@"; }
+ends() { # JOB LABEL
+    finishes "$1"
     is "$(about "$1" JobState)" JobState=COMPLETED "$2" || diag "$(tail -n 12 batch-"${1%_*}"*.out)"
 }
 
@@ -32,10 +23,7 @@ chex-shard phantom --count 600 --size 256 --output ph -q >/dev/null
 split=(--size 64 --shards 4 --split patient)
 chex-shard create --images ph/images --labels ph/labels.csv --output one "${split[@]}" -q >/dev/null 2>&1
 job=$(batch "${small[@]}" "$SOURCE/slurm/shard.sbatch" ph/images ph/labels.csv shards "${split[@]}")
-for ((tries = 0; tries < 300; tries++)); do
-    ! compgen -G "shards/.chex-shard-partial/*" >/dev/null || break
-    sleep 0.02
-done
+until compgen -G "shards/.chex-shard-partial/*" >/dev/null; do sleep 0.02; done
 scancel --signal=USR2 --batch "$job"
 ends "$job" "shard.sbatch makes shards"
 is "$(about "$job" Restarts)" Restarts=1 "after its signal the job is put back into the queue"

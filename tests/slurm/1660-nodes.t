@@ -13,9 +13,8 @@ options=(--nodes "$nodes" --set TaskPlugin=task/none --set KillWait=20
 PartitionName=high $all PriorityTier=10 PreemptMode=OFF")
 [ ! -f "$build/lib/spank_chexnet.so" ] ||
     options+=(--plugstack "required $build/lib/spank_chexnet.so prefix=$build")
-slurm_fixture "${options[@]}"
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+slurm_fixture --own "${options[@]}"
+need_training
 
 is "$NODES $(in_job -N"$NODES" hostname | sort -u | wc -l)" "$nodes $nodes" "a job runs on all nodes"
 expect_status 0 in_job -N"$NODES" chex-env
@@ -26,9 +25,7 @@ if [ -f "$BUILD/lib/spank_chexnet.so" ]; then
         "after one preflight of all nodes the program starts on each"
 fi
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null
+phantom_shards 60 2
 export CHEX_ENGINE=cpu CHEX_THREADS=1 CHEX_IMAGE_SIZE=32 CHEX_BATCH_SIZE=2 CHEX_BOOTSTRAP=0
 same=(--seed 5 --deterministic --logical-ranks "$NODES" --epochs 100000)
 # A training without --max-steps has no end until the file `steps` says where.
@@ -45,25 +42,13 @@ batch() { # OPTION OF sbatch... -- ARGUMENT OF chexnet.sbatch...
         sbatch+=("$1")
         shift
     done
-    PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --ntasks-per-node=1 --cpus-per-task=1 \
+    PATH=$SCRATCH/bin:$PATH sbatch_id --ntasks-per-node=1 --cpus-per-task=1 \
         --gpus-per-node=0 --exclusive --time=5 -o "$SCRATCH/batch-%j.out" "${sbatch[@]}" \
         "$SOURCE/slurm/chexnet.sbatch" shards "${@:2}"
 }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
-await() { # COMMAND...: until it succeeds
-    local tries
-    for ((tries = 0; tries < 900; tries++)); do
-        ! "$@" || return 0
-        sleep 0.1
-    done
-    return 1
-}
-job_is() { scontrol show job "$1" 2>/dev/null | grep -qE "$2"; } # JOB REGEX
-steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | grep -c .; }
 beyond() { [ "$(steps run)" -gt "$1" ]; } # STEPS
 completes() { # JOB LABEL
-    start_soon "$1"
-    await job_is "$1" 'JobState=(COMPLETED|FAILED|TIMEOUT|NODE_FAIL|CANCELLED)'
+    finishes "$1"
     is "$(about "$1" JobState)" JobState=COMPLETED "$2" || diag "$(tail -n 20 "$SCRATCH"/batch-*.out)"
 }
 
@@ -75,7 +60,7 @@ first=$(steps run)
 start_soon "$job"
 await beyond "$first"
 ok $? "the job starts again and goes on" || diag "$(cat batch-"$job".out)"
-urgent=$(timeout 60 sbatch --parsable --partition=high --nodes="$NODES" --exclusive -o /dev/null --wrap "true")
+urgent=$(sbatch_id --partition=high --nodes="$NODES" --exclusive -o /dev/null --wrap "true")
 await job_is "$job" "Restarts=2" && await job_is "$urgent" "JobState=COMPLETED"
 ok $? "an urgent job preempts it on all nodes" || diag "$(tail -n 30 "$CLUSTER/log/slurmctld" batch-"$job".out)"
 echo $(($(steps run) + 1)) >steps

@@ -4,29 +4,14 @@
 # lost ranks; otherwise it warns and goes on.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TaskPlugin=task/none
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+need_training
 [ -e "$BUILD/lib/chexnet-slurm.so" ] || skip_all "built without libslurm"
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
+phantom_shards 60 2
 options=(--data shards --engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic
     --logical-ranks 2 --save-before-end off --requeue)
 train() { chex-train "${options[@]}" "$@"; }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
-await() { # COMMAND...: until it succeeds
-    local tries
-    for ((tries = 0; tries < 600; tries++)); do
-        ! "$@" || return 0
-        sleep 0.1
-    done
-    return 1
-}
-steps() { grep -hs '"kind": *"step"' "$1/metrics.jsonl" | grep -c .; }
 started() { [ "$(steps "$1")" -gt 0 ]; }
-job_is() { scontrol show job "$1" | grep -qE "$2"; }
-ended() { await job_is "$1" 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)'; }
 
 # The first start has no end; rank 1 stops for ever if the file says so. The second start does two
 # steps more.
@@ -39,10 +24,10 @@ more=()
 srun bash -c 'if [ \$SLURM_PROCID = 1 ] && [ -e \$0.stops ]; then
         (until [ -s \$0/metrics.jsonl ]; do sleep 0.1; done; kill -STOP \$\$) &
     fi
-    exec "\$@"' \$1 chex-train ${options[*]} --output \$1 --epochs 100000 --stall-warn 3s --stall-abort 6s "\${more[@]}"
+    exec "\$@"' \$1 chex-train ${options[*]} --output \$1 --epochs 100000 --stall-warn 3s --stall-abort 10s "\${more[@]}"
 END
 batch() { # RUN [OPTION OF sbatch...]
-    timeout 60 sbatch --parsable -N2 --ntasks-per-node=1 -t 5 --open-mode=append -o "$1.out" "${@:2}" job.sh "$1"
+    sbatch_id -N2 --ntasks-per-node=1 -t 5 --open-mode=append -o "$1.out" "${@:2}" job.sh "$1"
 }
 
 saved=$(batch saved --requeue --comment="of user chexnet-retries=2")
@@ -77,15 +62,14 @@ expect_status 0 in_job -N1 --export="ALL,CHEX_LIBDIR=$PWD/without" chex-train "$
 like "$(err)" "warn: --requeue is ignored: .*chexnet-slurm.so" "without the module the option is ignored with a warning"
 is "$(err | grep -c requeue)" 1 "there is one warning"
 
-start_soon "$saved"
-ended "$saved"
+finishes "$saved"
 is "$(about "$saved" JobState) $(about "$saved" Restarts)" "JobState=COMPLETED Restarts=1" \
     "the job starts again and ends well" || diag "$(cat saved.out)"
 like "$(scontrol show job "$saved")" "Comment=of user chexnet-retries=0" "after a save the count of retries starts again"
 h5diff whole/last.h5 saved/last.h5 /params /params >/dev/null
 ok $? "the bits are those of a run without interruption"
 
-ended "$often"
+finishes "$often"
 is "$(about "$often" JobState) $(about "$often" Restarts)" "JobState=FAILED Restarts=0" "after three retries the job ends"
 like "$(cat often.out)" "not put back into the queue: ranks were lost again after 3 retries" "the log says why it ends"
 done_testing

@@ -5,17 +5,16 @@
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
+need_training
 
-chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q >ph.out
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >shards.out 2>&1
+phantom_shards 40 2
 common=(--data shards --image-size 32 --batch-size 2 --lr 1e-3 --seed 3 --engine cpu --threads 1
     --logical-ranks 4 --sync-bn)
 
 train() { # NAME RANKS OPTION...
-    local name=$1 ranks=$2
+    local name=$1 tasks=$2
     shift 2
-    in_job -N2 -n"$ranks" --cpu-bind=none chex-train "${common[@]}" "$@" --output "$name" \
+    in_job -N2 -n"$tasks" --cpu-bind=none chex-train "${common[@]}" "$@" --output "$name" \
         >"$name.out" 2>"$name.err"
     status=$?
 }
@@ -31,20 +30,8 @@ for ranks in 3 4; do
 done
 
 # Rank 1 is stopped, most likely in a pass.
-stop_rank() { # RANK, once the run is under way
-    local pid
-    for _ in $(seq 200); do
-        [ ! -s stopped/metrics.jsonl ] || break
-        sleep 0.1
-    done
-    for pid in $(pgrep -x chex-train); do
-        tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_CONF=$SLURM_CONF" || continue
-        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_PROCID=$1" ||
-            kill -STOP "$pid"
-    done
-}
-stop_rank 1 &
-train stopped 2 --epochs 5000 -q --stall-warn 1s --stall-abort 3s
+{ await [ -s stopped/metrics.jsonl ] && signal_ranks STOP 1; } &
+train stopped 2 --epochs 100000 -q --stall-warn 2s --stall-abort 5s
 wait
 is $status 7 "a rank that stops: exit 7"
 like "$(cat stopped.err)" 'r0/2 n0\] error: stalled: rank 0 on n0 has been (exchanging batch statistics|reducing gradients|waiting for the other ranks|validating|saving a checkpoint) .*; rank 1 on n1 does not answer' \

@@ -3,14 +3,11 @@
 # slurm/chexnet.sbatch after lost ranks and nodes: it goes on in the same allocation, with the nodes that
 # are left, and ends with the bits of an undisturbed run.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --nodes 3 --set TaskPlugin=task/none
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+slurm_fixture --own --nodes 3 --set TaskPlugin=task/none
+need_training
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
-same=(--engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic --epochs 100000 --checkpoint-every 2steps --stall-warn 1s --stall-abort 10s)
+phantom_shards 60 2
+same=(--engine cpu --threads 1 --image-size 32 --batch-size 2 --seed 5 --deterministic --epochs 100000 --checkpoint-every 2steps --stall-warn 3s --stall-abort 15s)
 # A training without --max-steps has no end until the file `steps` says where.
 mkdir bin
 cat >bin/chex-train <<END
@@ -20,26 +17,10 @@ exec $BUILD/bin/chex-train "\$@"
 END
 chmod +x bin/chex-train
 batch() { # RUN
-    CHEXNET_SRUN=--wait=1 CHEXNET_EVAL="--engine cpu --bootstrap 0" PATH=$SCRATCH/bin:$PATH timeout 60 sbatch --parsable --nodes=3 --ntasks-per-node=1 \
+    CHEXNET_SRUN=--wait=1 CHEXNET_EVAL="--engine cpu --bootstrap 0" PATH=$SCRATCH/bin:$PATH sbatch_id --nodes=3 --ntasks-per-node=1 \
         --cpus-per-task=1 --gpus-per-node=0 --time=20 -o "$SCRATCH/$1.log" "$SOURCE/slurm/chexnet.sbatch" shards "$1" "${same[@]}"
 }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
-await() { # COMMAND...: until it succeeds
-    local tries
-    for ((tries = 0; tries < 900; tries++)); do
-        ! "$@" || return 0
-        sleep 0.1
-    done
-    return 1
-}
-job_is() { scontrol show job "$1" | grep -qE "$2"; } # JOB REGEX
-has() { tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | grep -qxF "$2"; } # PID VARIABLE=VALUE
-rank() { # RANK: its process
-    local pid
-    for pid in $(pgrep -x chex-train); do
-        ! has "$pid" "SLURM_CONF=$SLURM_CONF" || ! has "$pid" "SLURM_PROCID=$1" || echo "$pid"
-    done
-}
+rank() { processes chex-train "$1"; }
 restarts() { [ "$(grep -c 'ranks were lost' run.log)" -ge "$1" ]; } # COUNT
 trains_anew() { # COUNT: the run has made steps after its restart number COUNT
     sed -n "/restart $1 of/,\$p" run.log | grep -q 'going on from step' && await grows
@@ -53,7 +34,7 @@ grows() {
 says() { grep 'ranks were lost' run.log | sed -n "$1p"; }
 
 job=$(batch run)
-await [ -e run/checkpoints/step-0000000002.h5 ] 
+await [ -e run/checkpoints/step-0000000002.h5 ]
 kill -9 "$(rank 1)"
 await restarts 1
 like "$(says 1)" '^ranks were lost \(status 137; n1: task 1: Killed\); (steps [0-9]+ to [0-9]+ are lost and computed again|no step is lost); restart 1 of 5 with 3 processes on n0 n1 n2$' \

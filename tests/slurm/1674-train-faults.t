@@ -3,39 +3,25 @@
 # The fault matrix of doc/faults.md for four ranks on two nodes, and a lost node for one rank: one run meets one
 # fault after the other, goes on after each with the stated status, and ends with the bits of an undisturbed one.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --set TaskPlugin=task/none --disk 500m
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+slurm_fixture --own --set TaskPlugin=task/none --disk 60m
+need_training
 
-chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
-chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --fractions 0.6,0.2,0.2 --output shards -q >/dev/null 2>&1
+phantom_shards 60 2
 common=(--data shards --image-size 32 --batch-size 2 --logical-ranks 4 --seed 5 --deterministic --engine cpu
     --threads 1 --epochs 100000 --checkpoint-every 2steps --checkpoint-keep 2 --save-before-end off)
-limits=(--stall-warn 1s --stall-abort 15s)
+limits=(--stall-warn 2s --stall-abort 15s)
 four=(srun --wait=2 -N2 -n4 --ntasks-per-node=2 chex-train "${common[@]}" "${limits[@]}")
 one=(srun --wait=2 -N1 -n1 -w n1 chex-train "${common[@]}" "${limits[@]}")
 run=$CLUSTER/disk/run
-rank() { # RANK: its process
-    local pid
-    for pid in $(pgrep -x chex-train); do
-        ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_CONF=$SLURM_CONF" ||
-            ! tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qxF "SLURM_PROCID=$1" || echo "$pid"
-    done
-}
+rank() { processes chex-train "$1"; }
 last_step() { tail -n 1 "$1/metrics.jsonl" 2>/dev/null | grep -o '"step":[0-9]*' | grep -o '[0-9]*'; }
 # start COMMAND...: starts or continues the run, and waits for three more steps.
 start() {
-    local tries before
+    local before
     before=$(last_step "$run")
-    timeout -k 5 120 "$@" --output "$run" --resume auto >out 2>err </dev/null &
+    timeout -k 5 "$CHEX_TEST_WAIT" "$@" --output "$run" --resume auto >out 2>err </dev/null &
     job=$!
-    for ((tries = 0; tries < 900; tries++)); do
-        ! grep -qE "\"step\":$((${before:-0} + 3))," "$run/metrics.jsonl" 2>/dev/null || return 0
-        sleep 0.1
-    done
-    diag "$(cat err)"
-    return 1
+    await grep -qsE "\"step\":$((${before:-0} + 3))," "$run/metrics.jsonl" || diag "$(cat err)"
 }
 ends() { # STATUS NAME
     wait "$job"
@@ -77,7 +63,7 @@ rm "$CLUSTER/disk/other"
 torn=$(find "$run"/checkpoints -name 'step-*.h5' | sort | tail -n 1)
 truncate -s 1M "$torn"
 end=$(($(last_step "$run") + 4))
-timeout -k 5 120 "${four[@]}" --output "$run" --resume auto --max-steps $end >out 2>err </dev/null &
+timeout -k 5 "$CHEX_TEST_WAIT" "${four[@]}" --output "$run" --resume auto --max-steps $end >out 2>err </dev/null &
 job=$!
 ends 0 "a torn checkpoint"
 like "$(cat err)" "warn: .*${torn##*/}" "all ranks go on from the one before, and the torn file is named"
@@ -87,7 +73,7 @@ for group in params moment1 moment2; do
     ok $? "after all of these faults $group has the bits of an undisturbed run"
 done
 
-timeout -k 5 120 "${four[@]}" --output nan --opt sgd --lr 1000 --momentum 0.99 --max-steps 50 >out 2>err </dev/null &
+timeout -k 5 "$CHEX_TEST_WAIT" "${four[@]}" --output nan --opt sgd --lr 1000 --weight-decay 1 --max-steps 50 >out 2>err </dev/null &
 job=$!
 ends 8 "a loss that is not finite"
 is "$(find "$run" -name "*.tmp*")" "" "no fault leaves a partial file"

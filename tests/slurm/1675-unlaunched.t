@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The batch files if srun cannot start a step, or ends with 0 without having started one: no command counts
 # as done unless it has said so itself. One node and three, with and without a TaskProlog.
+# shellcheck disable=SC2016
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --nodes 3 --set TaskPlugin=task/none --set TreeWidth=50 --set KillWait=2 --spool 64m
-have chex-train || skip_all "chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+slurm_fixture --own --nodes 3 --set TaskPlugin=task/none --set TreeWidth=50 --set KillWait=2 --spool 64m
+need_training
 
 chex-shard phantom --count 60 --size 32 --seed 2 --output ph -q >/dev/null
 split=(--size 32 --shards 2 --split patient)
@@ -42,35 +42,24 @@ END
 chmod +x bin/*
 export PATH=$SCRATCH/bin:$PATH NOTHING=none NOTHING_TIMES=9 FULL=
 batch() { # NODES [OPTION of sbatch...] FILE ARGUMENT...
-    timeout 60 sbatch --parsable --nodes="$1" --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 --time=20 \
+    sbatch_id --nodes="$1" --ntasks-per-node=1 --cpus-per-task=1 --gpus-per-node=0 --time=20 \
         --open-mode=append -o "$SCRATCH/batch-%A.out" "${@:2}"
 }
 train() { # NODES RUN [OPTION of sbatch...]
     cp -r half "$2"
     CHEXNET_EVAL="--engine cpu --bootstrap 0" batch "$1" "${@:3}" "$SOURCE/slurm/chexnet.sbatch" shards "$2" "${same[@]}" --max-steps 4
 }
-about() { scontrol show job "$1" | grep -oE "(^| )$2=[^ ]*" | head -n 1 | tr -d ' '; }
 # ends JOB WANTED LABEL: its state, exit status and restarts, as soon as it has ended or is back in the queue.
 ends() {
-    local tries
-    for ((tries = 0; tries < 1200; tries++)); do
-        case "$(about "$1" JobState) $(about "$1" Restarts)" in
-        *=COMPLETED* | *=FAILED* | *=CANCELLED* | *=PENDING*=1) break ;;
-        esac
-        sleep 0.1
-    done
+    await eval "job_is $1 '$ended' || { job_is $1 JobState=PENDING && job_is $1 Restarts=1; }"
     is "$(about "$1" JobState) $(about "$1" ExitCode) $(about "$1" Restarts)" "JobState=$2" "$3" ||
         diag "$(tail -n 40 "batch-${1%_*}.out")"
 }
 completed='COMPLETED ExitCode=0:0 Restarts=0' failed='FAILED ExitCode=5:0 Restarts=0' requeued='PENDING ExitCode=0:0 Restarts=1'
 excludes() { # JOB "NODE..." LABEL
-    local tries excluded
-    for ((tries = 0; tries < 100; tries++)); do
-        excluded=$(about "$1" ExcNodeList)
-        excluded=$(scontrol show hostnames "${excluded#*=}" | sort | xargs)
-        [ "$excluded" != "$2" ] || break
-        sleep 0.1
-    done
+    local excluded
+    await eval "excluded=\$(about $1 ExcNodeList | cut -d= -f2) && excluded=\$(scontrol show hostnames \"\$excluded\" | sort | xargs) &&
+        [ \"\$excluded\" = '$2' ]"
     is "$excluded" "$2" "$3" || diag "$(tail -n 40 "batch-$1.out")"
     scancel "$1"
 }
@@ -149,13 +138,9 @@ ok $? "the results of what was started at last are there"
 
 # A node whose file system has no space for another step. slurmd may drain it.
 free_n1() {
-    local tries
     rm "$CLUSTER/spool.n1/fill"
-    for ((tries = 0; tries < 100; tries++)); do
-        scontrol update NodeName=n1 State=RESUME 2>/dev/null
-        [ "$(sinfo -hN -n n1 -o %T)" != idle ] || break
-        sleep 0.2
-    done
+    # After a full spool folder slurmctld shows a node without jobs as "mixed" for minutes. Jobs start there.
+    await eval 'scontrol update NodeName=n1 State=RESUME 2>/dev/null; [[ $(sinfo -hN -n n1 -o %T) = @(idle|mixed)* ]]'
 }
 last=$(FULL=n1 train 3 full.3)
 ends "$last" "$completed" "a node whose spool folder is full does not end a job of three nodes"

@@ -5,12 +5,10 @@
 # shellcheck source=tests/slurm/lib.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture
-need chex-train chex-shard h5diff
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
+need_training
+need h5diff
 
-chex-shard phantom --count 80 --size 32 --seed 2 --output ph -q >/dev/null
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --output shards -q >/dev/null 2>&1
+phantom_shards 80 2
 train() { # OUTPUT: a step of 16 logical ranks
     chex-train --data shards --image-size 32 --batch-size 1 --engine cpu --threads 1 --seed 3 \
         --logical-ranks 16 --deterministic --epochs 1 --max-steps 1 -q --output "$1"

@@ -3,11 +3,8 @@
 # Ranks of chex-eval with other options than rank 0 are refused before the first image, by all ranks.
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TaskPlugin=task/none
-have chex-eval && have chex-train || skip_all "chex-eval or chex-train is not built"
-[ -e "$BUILD/lib/chexnet-mpi.so" ] || skip_all "built without MPI"
-chex-shard phantom --count 40 --size 32 --output ph -q >/dev/null
-chex-shard create --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \
-    --output shards -q >/dev/null 2>&1
+need_training
+phantom_shards 40 2
 chex-train --data shards --output run --engine cpu --threads 1 --image-size 32 --batch-size 4 \
     --max-steps 1 --epochs 1 -q >/dev/null 2>&1
 
@@ -16,7 +13,7 @@ cat >odd.sh <<END
 [ "\$SLURM_PROCID" != 1 ] || set -- "\$@" \$MORE
 exec chex-eval --data shards --checkpoint run/last.h5 --output results --engine cpu --bootstrap 0 "\$@"
 END
-evaluate() { MORE=$1 CHEX_SRUN_LIMIT=60 in_job -N2 -n2 bash odd.sh; }
+evaluate() { MORE=$1 in_job -N2 -n2 bash odd.sh; }
 for more in "--split val" "--tta flip" "--image-size 30" "--batch-size 3" "--model resnet50" "--interval bootstrap" \
     "--seed 2" "--cluster image" "--allow-overlap"; do
     expect_status 2 evaluate "$more"
