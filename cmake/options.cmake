@@ -2,11 +2,11 @@
 # Options of the build, and two interface targets: chex_options (language, paths) and
 # chex_warnings. CHEX_SOURCE_ROOT is the top of the tree, whose project may be tests/gpu.
 
-option(CHEX_BUILD_TESTS "Build the tests (the presets debug, sanitize, clang and fuzz do)" OFF)
+option(CHEX_BUILD_TESTS "Build the tests (the presets debug and sanitize do)" OFF)
 option(CHEX_TEST_GPU "Build the tests of the CUDA engine on an emulated device (C++)" ON)
 option(CHEX_TEST_RACES "Build the tests that look for races in those kernels (gcc; target gpu-races)" OFF)
 option(CHEX_WERROR "Warnings are errors (CI)" OFF)
-option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset fuzz)" OFF)
+option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset sanitize)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
@@ -64,8 +64,9 @@ function(chex_isa_flags)
     # that takes a second takes minutes.
     if(source MATCHES "/kernels_[a-z0-9_]+\\.c$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Debug>:-O2>)
-      # No fuzzed function calls them: half of that build would be spent here.
-      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<BOOL:${CHEX_FUZZ}>:-O0>)
+      # No fuzzed function calls them.
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+        $<$<BOOL:${CHEX_FUZZ}>:-fno-sanitize=fuzzer-no-link>)
     endif()
   endforeach()
 endfunction()
