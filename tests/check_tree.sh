@@ -93,7 +93,7 @@ gcc c++filt cc gcc nm objdump readelf strip
 cmake cmake cpack ctest
 ninja-build ninja
 pkg-config pkg-config
-by-hand bc busybox chromium compute-sanitizer cuda-gdb debootstrap ncu nvcc nvdisasm nvidia-smi qemu-aarch64
+by-hand bc busybox chromium compute-sanitizer cuda-gdb debootstrap ncu nvcc nvidia-smi qemu-aarch64
 by-hand sudo xorrisofs xz
 clang clang
 dpkg-dev dpkg-shlibdeps

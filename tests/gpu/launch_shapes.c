@@ -3,11 +3,6 @@
  * The launches of every kernel of both networks, on a device of each target, from 1 to 1,024 images
  * of 224 to 1,024 px: grids, threads and shared memory are within the limits of the device. Nothing
  * runs: the emulated device hands each launch over.
- *
- * Prints, for each device and shape of input, how the own forward convolutions of DenseNet-121 fill
- * it, weighted by products: the share of multiprocessors that have a block in every round, and the
- * occupancy that shared memory and threads allow (registers are not known here). A model, not a
- * measurement.
  */
 #include "gpu/devices.h"
 #include "model/net.h"
@@ -17,9 +12,6 @@ enum { MAX_BUFFERS = 512, STORED_PX = 1024 };
 
 static const int batches[] = {1, 16, 64, 256, 1024}, sizes[] = {224, 320, 1024};
 
-static const struct gpu_conv_algo *const algos[] = {&gpu_conv_algo_1x1, &gpu_conv_algo_3x3,
-                                                    &gpu_conv_algo_plain};
-
 /* Only whether pointers are NULL, and their alignment, mean something here. */
 static _Alignas(256) char somewhere[256];
 static float *const vector = (float *)(void *)somewhere;
@@ -27,11 +19,10 @@ static unsigned *const ticket = (unsigned *)(void *)somewhere;
 
 /* What one device and shape of input saw. */
 struct tally {
-    const struct test_device *target;
+    const struct gpu_device *target;
     int launches, bad, refused;
-    char first[128];                     /* of those that are bad or refused */
-    const char *name;                    /* of the operation */
-    double macs, used, occupied, weight; /* macs: of the launch, or 0 */
+    char first[128];  /* of those that are bad or refused */
+    const char *name; /* of the operation */
 };
 
 static void note(struct tally *y, const char *what, double value) {
@@ -41,24 +32,15 @@ static void note(struct tally *y, const char *what, double value) {
 
 static void watch(const struct emulated_launch *l, void *arg) {
     struct tally *y = arg;
-    const struct test_device *t = y->target;
     const double blocks = (double)l->grid[0] * l->grid[1] * l->grid[2];
     const unsigned threads = l->block[0] * l->block[1] * l->block[2];
     y->launches++;
-    if (l->shared_bytes + DEVICE_STATIC_BYTES > t->gpu.shared_max)
+    if (l->shared_bytes + TEST_STATIC_BYTES > y->target->shared_max)
         note(y, "shared memory", (double)l->shared_bytes);
     if (l->grid[0] > 0x7fffffff || l->grid[1] > 65535 || l->grid[2] > 65535)
         note(y, "blocks", blocks);
     if (!threads || threads > 1024 || l->block[2] > 64)
         note(y, "threads", threads);
-    const unsigned fit = device_fitting(t, l->shared_bytes, threads ? threads : 1);
-    if (!fit) {
-        note(y, "no block fits with shared memory", (double)l->shared_bytes);
-        return;
-    }
-    y->used += y->macs * device_filled(t, blocks, fit);
-    y->occupied += y->macs * fit * threads / t->threads;
-    y->weight += y->macs;
 }
 
 static void expect(struct tally *y, cudaError_t e) {
@@ -113,18 +95,21 @@ static struct layer layer_of(const struct chex_net *net, int op, const int *hw, 
     return l;
 }
 
-static struct gpu_conv_forward forward_of(const struct layer *l) {
-    return (struct gpu_conv_forward){.in = l->in,
-                                     .norm = l->norm,
-                                     .window = {l->op->kernel, l->op->stride, l->op->pad},
-                                     .weight = somewhere,
-                                     .out = l->out,
-                                     .stats = l->stats};
-}
-
-/* The first algorithm that fits, as stage s4 chooses; forward, then backward. */
+/* The first algorithm that fits, as stage s4 chooses, and those of stage s5; forward, then
+ * backward.
+ */
 static void convolution(struct tally *y, const struct gpu_device *d, const struct layer *l) {
-    const struct gpu_conv_forward f = forward_of(l);
+    static const struct gpu_conv_algo *const algos[] = {
+        &gpu_conv_algo_1x1_sm90, &gpu_conv_algo_1x1_backward_sm90,
+        &gpu_conv_algo_3x3_sm90, &gpu_conv_algo_1x1,
+        &gpu_conv_algo_3x3,      &gpu_conv_algo_plain};
+    enum { S5_ALGOS = 3 };
+    const struct gpu_conv_forward f = {.in = l->in,
+                                       .norm = l->norm,
+                                       .window = {l->op->kernel, l->op->stride, l->op->pad},
+                                       .weight = somewhere,
+                                       .out = l->out,
+                                       .stats = l->stats};
     struct gpu_conv_backward b = {.in = l->in,
                                   .norm = l->norm,
                                   .window = f.window,
@@ -132,24 +117,21 @@ static void convolution(struct tally *y, const struct gpu_device *d, const struc
                                   .weight_t = somewhere,
                                   .sums = l->sums,
                                   .dweight = vector};
+    bool forward = false, backward = false; /* stage s4 has chosen */
     b.out = l->out_g;
     if (l->op->in != CHEX_NET_IMAGE)
         b.in_g = l->in;
-    for (size_t i = 0; i < sizeof algos / sizeof *algos; i++)
-        if (algos[i]->fits(d, &f, NULL)) {
-            y->macs = algos[i] == &gpu_conv_algo_plain
-                          ? 0
-                          : chex_op_macs(l->net, (int)(l->op - l->net->ops), l->size);
+    for (size_t i = 0; i < sizeof algos / sizeof *algos; i++) {
+        const bool s5 = i < S5_ALGOS;
+        if (!forward && algos[i]->fits(d, &f, NULL)) {
             expect(y, algos[i]->forward(d, NULL, &f, somewhere, NULL));
-            break;
+            forward = !s5;
         }
-    for (size_t i = 0; i < sizeof algos / sizeof *algos; i++)
-        if (algos[i]->fits(d, NULL, &b)) {
-            y->macs = 0;
+        if (!backward && algos[i]->fits(d, NULL, &b)) {
             expect(y, algos[i]->backward(d, NULL, &b, somewhere, NULL));
-            break;
+            backward = !s5;
         }
-    y->macs = 0;
+    }
 }
 
 static void stem(struct tally *y, const struct gpu_device *d, const struct layer *l) {
@@ -283,20 +265,15 @@ static void model(const char *name) {
             for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
                 struct tally y = {.target = &test_devices[t]};
                 emulated_watch_launches(watch, &y);
-                operations(&y, &test_devices[t].gpu, net, batches[b], sizes[s]);
+                operations(&y, &test_devices[t], net, batches[b], sizes[s]);
                 emulated_watch_launches(NULL, NULL);
                 all.launches += y.launches;
                 all.bad += y.bad + y.refused;
                 if (!all.first[0])
                     memcpy(all.first, y.first, sizeof all.first);
-                if (y.weight > 0 && strcmp(name, "densenet121") == 0)
-                    printf("# %-12s %4d images of %4d px: %3.0f %% of the multiprocessors, "
-                           "occupancy %2.0f %%\n",
-                           test_devices[t].gpu.name, batches[b], sizes[s], 100 * y.used / y.weight,
-                           100 * y.occupied / y.weight);
             }
         OK(all.launches > 1000 && !all.bad, "%s on %s: %d launches are within its limits%s%s", name,
-           test_devices[t].gpu.name, all.launches, all.bad ? "; " : "", all.first);
+           test_devices[t].name, all.launches, all.bad ? "; " : "", all.first);
     }
     chex_net_destroy(net);
 }
@@ -307,48 +284,15 @@ static void chosen_for_another(void) {
     struct tally y = {.target = &test_devices[3]};
     BAIL_UNLESS(chex_net_create("densenet121", 14, &net, NULL) == CHEX_OK, "network");
     emulated_watch_launches(watch, &y);
-    operations(&y, &test_devices[4].gpu, net, 16, 224);
+    operations(&y, &test_devices[4], net, 16, 224);
     emulated_watch_launches(NULL, NULL);
     OK(y.bad > 0 && strstr(y.first, "shared memory"),
        "launches for an H100 are over the limits of an L40S: %d, first %s", y.bad, y.first);
     chex_net_destroy(net);
 }
 
-/* The share of the multiprocessors that an s5 forward of this layer uses in every round; the least
- * of DenseNet-121's 1x1 convolutions. */
-static void one_by_one_sm90(int images) {
-    int hw[MAX_BUFFERS], count = 0;
-    struct chex_net *net;
-    struct tally all = {.target = &test_devices[4]};
-    double least = 1;
-    BAIL_UNLESS(chex_net_create("densenet121", 14, &net, NULL) == CHEX_OK &&
-                    chex_net_shapes(net, 224, hw, NULL) == CHEX_OK,
-                "network");
-    for (int i = 0; i < net->op_count; i++) {
-        struct tally y = {.target = all.target, .name = net->ops[i].name, .macs = 1};
-        if (net->ops[i].kind != CHEX_OP_CONV || net->ops[i].kernel != 1)
-            continue;
-        const struct layer l = layer_of(net, i, hw, images, 224);
-        const struct gpu_conv_forward f = forward_of(&l);
-        emulated_watch_launches(watch, &y);
-        if (gpu_conv_algo_1x1_sm90.fits(&y.target->gpu, &f, NULL))
-            expect(&y, gpu_conv_algo_1x1_sm90.forward(&y.target->gpu, NULL, &f, somewhere, NULL));
-        emulated_watch_launches(NULL, NULL);
-        all.bad += y.bad + y.refused + (y.launches != 1);
-        if (!all.first[0])
-            memcpy(all.first, y.first, sizeof all.first);
-        least = y.used < least ? y.used : least;
-        count++;
-    }
-    OK(count == 61 && !all.bad && least > 0.95,
-       "s5, %d images: each 1x1 convolution of %d uses %.0f %% of the multiprocessors or more%s%s",
-       images, count, 100 * least, all.bad ? "; " : "", all.first);
-    chex_net_destroy(net);
-}
-
 int main(void) {
     chosen_for_another();
-    one_by_one_sm90(256);
     model("densenet121");
     model("resnet50");
     return tap_done();

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times every kernel of every layer of a network, each way that fits, against the bytes and the
- * unavoidable multiplications (gpu/floors.h) at the rates that this device has
- * (gpu/bench/ceilings.h). Each is replayed as a graph over copies of its data that together are
- * several times the L2 cache, so that what one layer leaves there helps no other layer.
+ * Times every kernel of every layer of a network, each way that fits, against the least bytes and
+ * products (engine/cost.h) at the rates that this device has (gpu/bench/ceilings.h). Each is
+ * replayed as a graph over copies of its data that together are several times the L2 cache, so that
+ * what one layer leaves there helps no other layer.
  */
 #include "base/clock.h"
+#include "engine/cost.h"
+#include "engine/lifetimes.h"
 #include "gpu/bench/bench.h"
 #include "gpu/bench/ceilings.h"
-#include "gpu/floors.h"
 
 extern const struct gpu_conv_algo *const gpu_conv_algos[]; /* ways.c */
 
@@ -23,7 +24,7 @@ static const char usage[] =
     "the\n"
     "last line \"# now: op K\" names.";
 
-enum { MAX_COPIES = 16, MAX_BUFFERS = 512 };
+enum { MAX_COPIES = 16, MAX_BUFFERS = 512, MAX_OPS = 512 };
 
 struct bench {
     struct gpu_device device;
@@ -31,6 +32,8 @@ struct bench {
     struct ceilings ceilings;
     const struct chex_net *net;
     int hw[MAX_BUFFERS];
+    struct chex_op_cost costs[MAX_OPS];
+    bool add[MAX_OPS], side_add[MAX_OPS]; /* chex_gradient_adds */
     int size, n, reps, every;
     enum gpu_type type;
     const char *algos;
@@ -82,8 +85,14 @@ static struct gpu_norm norm_of(const struct bench *b, int bn, bool relu) {
     return (struct gpu_norm){
         .mean = b->ones, .inv = b->ones, .gamma = b->ones, .beta = b->ones, .relu = relu};
 }
+static bool is_normed(const struct chex_net *net, int buffer) {
+    for (int i = 0; i < net->bn_count; i++)
+        if (net->bns[i].buffer == buffer)
+            return true;
+    return false;
+}
 static struct gpu_stats stats_of(struct bench *b, const struct chex_op *op) {
-    if (op->out < 0 || !floor_normed(b->net, op->out))
+    if (op->out < 0 || !is_normed(b->net, op->out))
         return (struct gpu_stats){0};
     float *partial = bench_take(&b->arena, 8.0 * GPU_MAX_BLOCKS * op->out_channels);
     return (struct gpu_stats){.partial = partial,
@@ -139,14 +148,14 @@ static void place_backward(struct work *w, int copy) {
     if (op->out >= 0) {
         k->out.g = buffer_map(b, op->out, op->out_channels);
         k->out.x = buffer_map(b, op->out, op->out_channels);
-        if (floor_normed(b->net, op->out)) {
+        if (is_normed(b->net, op->out)) {
             k->out.bsum = b->vectors + 2 * VECTOR_FLOATS;
             k->out.csum = b->vectors + 3 * VECTOR_FLOATS;
         }
     }
     if (op->in != CHEX_NET_IMAGE) {
         k->in_g = input_map(b, op);
-        k->add = floor_adds(b->net, w->index, op->in);
+        k->add = b->add[w->index];
         k->sums = sums_of(b, op->in_bn, op->in_channels, 0);
     }
 }
@@ -260,8 +269,7 @@ static cudaError_t launch_backward(const struct work *w, int copy, cudaStream_t 
     case CHEX_OP_RESIDUAL_ADD:
         return gpu_residual_add_backward(&k->out, &k->out.x, &k->in, &k->norm, &k->in_g, k->add,
                                          &k->sums, &w->side[copy], &side_norm, &w->side_g[copy],
-                                         floor_adds(b->net, w->index, op->side_in),
-                                         &w->side_sums[copy], stream);
+                                         b->side_add[w->index], &w->side_sums[copy], stream);
     case CHEX_OP_HEAD:
         return gpu_head_backward(&k->in, &k->norm, w->head[0], b->net->classes, w->head[1],
                                  w->head[2], w->head[3], b->vectors, b->vectors, &k->in_g, k->add,
@@ -279,20 +287,21 @@ static cudaError_t launch_other(const void *arg, int copy, cudaStream_t stream) 
 static const char *const kind_names[] = {"conv", "maxpool", "avgpool", "join", "head"};
 
 /* A lower bound in milliseconds: the larger of memory's and arithmetic's. */
-static double floor_ms(const struct bench *b, struct floor_cost c) {
+static double floor_ms(const struct bench *b, struct chex_work c) {
     const double memory = b->ceilings.copy_gb_s > 0 ? c.bytes / b->ceilings.copy_gb_s * 1e-6 : 0;
     const double product =
         b->ceilings.gemm_tflop_s > 0 ? c.flop / b->ceilings.gemm_tflop_s * 1e-9 : 0;
-    return b->n * (memory > product ? memory : product);
+    return memory > product ? memory : product;
+}
+static struct chex_work work_of(const struct bench *b, int op, bool backward) {
+    return backward ? b->costs[op].backward : b->costs[op].forward;
 }
 
 static void report(const struct work *w, const char *algo, struct bench_time t) {
     struct bench *b = w->bench;
-    const struct floor_net f = {b->net, b->hw, b->size, (double)gpu_type_bytes(b->type), 4};
-    const struct floor_cost c =
-        w->backward ? floor_backward(&f, w->index) : floor_forward(&f, w->index);
+    const struct chex_work c = work_of(b, w->index, w->backward);
     const char *direction = w->backward ? "backward" : "forward";
-    const double least = floor_ms(b, c), gb = c.bytes * b->n * 1e-9, tflop = c.flop * b->n * 1e-12;
+    const double least = floor_ms(b, c), gb = c.bytes * 1e-9, tflop = c.flop * 1e-12;
     const int channels = w->op->in_channels, out = w->op->out_channels;
     if (t.error != cudaSuccess) {
         printf("%-44s %-8s %-9s FAILED: %s\n", w->op->name, direction, algo,
@@ -317,7 +326,7 @@ static void report(const struct work *w, const char *algo, struct bench_time t) 
             "\"floor_ms\": %.6f}\n",
             b->net->model, bench_type_names[b->type], b->n, b->size, w->index, w->op->name,
             kind_names[w->op->kind], direction, algo, channels, out, w->copies, t.ms, t.low, t.high,
-            c.bytes * b->n, c.flop * b->n, least);
+            c.bytes, c.flop, least);
     fflush(b->json);
 }
 
@@ -389,10 +398,8 @@ static void measure(struct bench *b, int index, bool backward) {
     b->arena.at = begin;
     b->arena.full = false;
     if (best > 0) {
-        const struct floor_net f = {b->net, b->hw, b->size, (double)gpu_type_bytes(b->type), 4};
         b->sum_ms += best;
-        b->sum_floor_ms +=
-            floor_ms(b, backward ? floor_backward(&f, index) : floor_forward(&f, index));
+        b->sum_floor_ms += floor_ms(b, work_of(b, index, backward));
     }
 }
 
@@ -525,7 +532,11 @@ int main(int argc, char **argv) {
         bench_die(usage);
     if (chex_net_create(bench_option(argc, argv, "--model", "densenet121"), 14, &net, &err) !=
             CHEX_OK ||
-        chex_net_shapes(net, b.size, b.hw, &err) != CHEX_OK)
+        net->op_count > MAX_OPS || chex_net_shapes(net, b.size, b.hw, &err) != CHEX_OK ||
+        chex_gradient_adds(net, b.add, b.side_add, &err) != CHEX_OK)
+        bench_die(err.text);
+    const struct chex_cost_shape shape = {b.size, b.n, (int)gpu_type_bytes(b.type), true};
+    if (chex_net_cost(net, &shape, b.costs, &err) != CHEX_OK)
         bench_die(err.text);
     b.net = net;
     b.until_s = chex_clock_s() + atof(bench_option(argc, argv, "--seconds", "600"));

@@ -9,26 +9,27 @@
 #include "base/alloc.h"
 #include "engine/cuda/host/cuda_engine.h"
 #include "engine/cuda/host/cuda_module.h"
-#include "gpu/counts/bounds.h"
+#include "gpu/devices.h"
 #include "gpu/emulated/counts.h"
 #include "op/net.h"
 
 static const char usage[] =
     "usage: gpu-counts [--model densenet121] [--size 224] [--variant s4] [--type bf16|fp16]\n"
     "                  [--op TEXT] [--sites 0] [--json FILE]\n"
-    "                  [--sms 2] [--batch 4] | [--device NAME|all] [--batch 256]\n"
+    "                  [--sms 2] [--batch 4] | [--device NAME] [--batch 256]\n"
     "Counts, for each kernel of a training step, bytes, sectors, bank conflicts and instructions, "
     "on\n"
     "an emulated device.\n"
     "--sms: with so many multiprocessors. EMULATED_GPU=8.0: of another capability.\n"
     "--device: with the multiprocessors, shared memory and capability of a device. Of each launch "
     "two\n"
-    "neighbouring blocks run and stand for all. Prints the times that the counts allow by the "
-    "data\n"
-    "sheet. A model. all: of every device that has rates in gpu/devices.h.\n"
+    "neighbouring blocks run and stand for all.\n"
     "--op: only operations whose name has this text, without the optimiser.\n"
     "--sites K: the K places in the code with most bank conflicts (of a sample). addr2line -Cie\n"
     "gpu-counts ADDRESS names the line.";
+
+/* Labels of counts: 2 * op for forward, + 1 for backward; then: */
+enum { COUNTS_LOSS = 10000, COUNTS_UPDATE };
 
 struct options {
     const char *model, *variant, *op, *json, *device;
@@ -175,7 +176,7 @@ static void write_row(FILE *f, const struct chex_net *net, const struct emulated
 
 /* d: NULL without --device. */
 static void write_json(const struct options *o, const struct chex_net *net,
-                       const struct test_device *d) {
+                       const struct gpu_device *d) {
     size_t count;
     const struct emulated_counts *const all = emulated_counts_all(&count);
     FILE *f = fopen(o->json, "w");
@@ -183,10 +184,8 @@ static void write_json(const struct options *o, const struct chex_net *net,
     fprintf(f, "{\"model\": \"%s\", \"size_px\": %d, \"batch\": %d, \"variant\": \"%s\", ",
             o->model, o->size, o->batch, o->variant);
     if (d)
-        fprintf(f,
-                "\"device\": \"%s\", \"capability\": %d, \"sms\": %d, \"shared_max\": %zu, "
-                "\"sm_threads\": %u, ",
-                d->gpu.name, d->gpu.capability, d->gpu.sms, d->gpu.shared_max, d->threads);
+        fprintf(f, "\"device\": \"%s\", \"capability\": %d, \"sms\": %d, \"shared_max\": %zu, ",
+                d->name, d->capability, d->sms, d->shared_max);
     fputs("\"kernels\": [\n", f);
     for (size_t i = 0; i < count; i++) {
         write_row(f, net, &all[i]);
@@ -274,59 +273,40 @@ static void run_step(const struct options *o, const struct chex_net *net) {
     chexnet_engine_cuda.destroy(e);
 }
 
-static void report(const struct options *o, const struct chex_net *net,
-                   const struct test_device *d) {
-    if (o->json)
-        write_json(o, net, d);
-    if (o->sites)
-        print_sites(o->sites);
-}
-
 /* The memory of a large batch is never touched, except by the blocks of the samples. */
-static void be_device(const struct test_device *d) {
+static void be_device(const struct gpu_device *d) {
     char text[32];
-    snprintf(text, sizeof text, "%d.%d", d->gpu.capability / 10, d->gpu.capability % 10);
+    snprintf(text, sizeof text, "%d.%d", d->capability / 10, d->capability % 10);
     setenv("EMULATED_GPU", text, 1);
     setenv("EMULATED_BYTES", "1000000000000", 1);
     setenv("EMULATED_FILL", "0", 1);
     emulated_counts_sample(1);
 }
 
-static void on_devices(struct options o, const struct chex_net *net) {
-    const struct test_device *last = NULL;
-    for (int i = 0; i < TEST_DEVICES; i++) {
-        const struct test_device *d = &test_devices[i];
-        if (!(d->bytes_per_s > 0) || (strcmp(o.device, "all") && strcmp(o.device, d->gpu.name)))
-            continue;
-        /* H100 and H200 differ in their rates only. */
-        if (!last || d->gpu.capability != last->gpu.capability || d->gpu.sms != last->gpu.sms) {
-            be_device(d);
-            o.sms = d->gpu.sms;
-            run_step(&o, net);
-        }
-        bounds_print(d, net, o.batch);
-        last = d;
-    }
-    if (last) {
-        report(&o, net, last);
-        return;
-    }
-    fprintf(stderr, "gpu-counts: no rates of a device '%s' are known\n", o.device);
+static const struct gpu_device *device_named(const char *name) {
+    for (int i = 0; i < TEST_DEVICES; i++)
+        if (strcmp(name, test_devices[i].name) == 0)
+            return &test_devices[i];
+    fprintf(stderr, "gpu-counts: no device '%s' in tests/gpu/devices.h\n", name);
     exit(2);
 }
 
 int main(int argc, char **argv) {
-    const struct options o = read_options(argc, argv);
+    struct options o = read_options(argc, argv);
+    const struct gpu_device *d = o.device ? device_named(o.device) : NULL;
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     try(chex_net_create(o.model, CLASSES, &net, &err), &err);
-    if (o.device) {
-        on_devices(o, net);
-    } else {
-        run_step(&o, net);
-        print(net);
-        report(&o, net, NULL);
+    if (d) {
+        be_device(d);
+        o.sms = d->sms;
     }
+    run_step(&o, net);
+    print(net);
+    if (o.json)
+        write_json(&o, net, d);
+    if (o.sites)
+        print_sites(o.sites);
     chex_net_destroy(net);
     return 0;
 }
