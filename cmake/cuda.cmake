@@ -9,7 +9,7 @@
 # Out: CHEX_HAVE_CUDA, CHEX_HAVE_CUDNN, CHEX_HAVE_NCCL; *_VERSION and, where one is missing, *_WHY;
 # targets chex_cuda_runtime, chex_cudnn, chex_nccl, chex_cublaslt (the last for measurements only).
 set(CHEX_CUDA_ARCHITECTURES "" CACHE STRING
-  "Targets such as 80;90 (or 90-real); empty: every target of chexnet that this nvcc knows")
+  "Targets such as 80;90; 90-real: without PTX; empty: every target that this nvcc knows")
 set(CHEX_CUDA_LEAST 12.9)
 set(CHEX_CUDA_TARGETS 70 75 80 86 89 90 100 120)
 
@@ -69,11 +69,17 @@ endfunction()
 # Those of the targets that this nvcc knows, as its options: machine code for each. Half of nvcc's
 # time goes into making PTX. Kernels only tell three kinds of targets apart (7.x, 8.x, and 9.0 with
 # all later ones, which have dependent launches), so each kind shares one PTX. Those of 8.0 and 9.0
-# are kept for devices that come later. A build for one target has the same code.
+# are kept for devices that come later, unless all targets end in -real. A build for one target has
+# the same code.
 function(chex_cuda_targets names_out options_out targets)
   execute_process(COMMAND ${CHEX_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
   set(names)
   set(options)
+  set(kept 80 90)
+  if(targets MATCHES "^([0-9]+-real;?)+$")
+    set(kept)
+  endif()
+  string(REPLACE "-real" "" targets "${targets}")
   foreach(target ${targets})
     if(known MATCHES "compute_${target}[^0-9a-z]")
       set(ptx ${target})
@@ -86,7 +92,7 @@ function(chex_cuda_targets names_out options_out targets)
       list(APPEND options --generate-code=arch=compute_${ptx},code=[sm_${target}])
     endif()
   endforeach()
-  foreach(ptx 80 90)
+  foreach(ptx ${kept})
     list(APPEND options --generate-code=arch=compute_${ptx},code=[compute_${ptx}])
   endforeach()
   set(${names_out} "${names}" PARENT_SCOPE)
@@ -231,7 +237,7 @@ if(NOT CUDA_WHY)
   set(CMAKE_CUDA_ARCHITECTURES 80-real) # for CMake's own questions; kernels get the options
   set(targets ${CHEX_CUDA_TARGETS})
   if(CHEX_CUDA_ARCHITECTURES)
-    string(REPLACE "-real" "" targets "${CHEX_CUDA_ARCHITECTURES}")
+    set(targets ${CHEX_CUDA_ARCHITECTURES})
   endif()
   chex_cuda_targets(CHEX_CUDA_NAMES CHEX_CUDA_OPTIONS "${targets}")
   if(NOT CHEX_CUDA_NAMES)

@@ -8,9 +8,9 @@ usage() {
     cat <<END
 usage: tests/fuzz.sh [--seconds N] [--jobs N] [--seed N] [TARGET...]
 Builds the targets of tests/fuzz with clang's libFuzzer, address and undefined-behaviour sanitizers
-in build/ci-fuzz and runs each for N seconds (600), --jobs of them at a time ($(nproc)).
+in build/ci-sanitize and runs each for N seconds (600), --jobs of them at a time ($(nproc)).
 --seed N draws the same inputs each time, until the time is over; without it they are new ones.
-A crash leaves its input in build/ci-fuzz/found; what is mended goes to tests/fuzz/corpus/TARGET.
+A crash leaves its input in build/ci-sanitize/found; what is mended goes to tests/fuzz/corpus/TARGET.
 Exit status: 0 nothing found, 1 something was, 2 usage.
 END
 }
@@ -34,7 +34,7 @@ fuzz() {
             "inputs in $((SECONDS - began)) s, nothing found"
     else
         tail -n 40 "$log"
-        echo "FAILED: fuzz $target: see build/ci-fuzz/found"
+        echo "FAILED: fuzz $target: see build/ci-sanitize/found"
     fi
     return $status
 }
@@ -67,9 +67,9 @@ fi
 for target in "${targets[@]}"; do
     [ -f "tests/fuzz/$target.c" ] || die "no target '$target' in tests/fuzz"
 done
-build=$root/build/ci-fuzz
+build=$root/build/ci-sanitize
 mkdir -p "$build"
-if ! { cmake --preset fuzz -B "$build" && cmake --build "$build" -j "$jobs" \
+if ! { cmake --preset sanitize -B "$build" && cmake --build "$build" -j "$jobs" \
     --target "${targets[@]/#/fuzz-}"; } \
     >"$build/build.log" 2>&1; then
     tail -n 40 "$build/build.log"

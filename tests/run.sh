@@ -5,7 +5,7 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../share/packages.sh
 . "$root/share/packages.sh"
-all_stages="lint release clang sanitize races valgrind fuzz cuda"
+all_stages="lint release sanitize races valgrind cuda"
 
 usage() {
     cat <<END
@@ -16,13 +16,16 @@ it makes is in build/ci-*; it can be run again.
   --stage NAME[,NAME]  only these, in this order; all by default:
                          lint      shellcheck, form of the source tree (tests/check_tree.sh), manual pages
                          release   gcc, warnings are errors, every test
-                         clang     clang, warnings are errors, unit tests
-                         sanitize  address and undefined behaviour, unit and operation tests
+                         sanitize  clang, warnings are errors, address and undefined behaviour: unit and
+                                   operation tests; every target of tests/fuzz, half a minute in all
                          races     data races in the CUDA engine's kernels, on the emulated device
                          valgrind  a small job: phantom images, shards, training, evaluation
-                         fuzz      every target of tests/fuzz, half a minute in all
-                         cuda      chexnet-cuda.so for every target by nvcc, warnings are errors; no
-                                   spills, register budgets; nothing runs on a GPU (tests/gpu/run.sh)
+                         cuda      chexnet-cuda.so by nvcc, warnings are errors; no spills, register
+                                   budgets; for 9.0, and for every target if the engine's files differ
+                                   from the main branch; nothing runs on a GPU (tests/gpu/run.sh)
+  --nightly            stage cuda compiles for every target
+  --changed [COMMIT]   only what the files that differ from COMMIT need (the main branch by default):
+                       the form of the tree and the tests that tests/changed.txt names
   --tests REGEX        only tests whose names match (ctest -R)
   --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, twice as many
   --no-install         install nothing; tests that miss something are skipped and say so
@@ -42,6 +45,21 @@ die_usage() {
 
 without() {
     [[ ,${CHEX_TEST_WITHOUT-}, = *,"$1",* ]]
+}
+
+# The commit that this branch left the main branch at, or nothing.
+main_base() {
+    local branch
+    for branch in origin/main main origin/HEAD; do
+        git merge-base HEAD "$branch" 2>/dev/null && return
+    done
+}
+
+# changed_since COMMIT [PATH...]: files that differ from it, new ones included, one a line.
+changed_since() {
+    local commit=$1
+    shift
+    git diff --name-only "$commit" -- "$@" && git ls-files --others --exclude-standard -- "$@"
 }
 
 # check NAME COMMAND...: one step outside of ctest, quiet unless it fails.
@@ -64,7 +82,7 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# Objects come from an earlier run or from a stage with the same options, wherever the tree lies. In
+# Objects come from an earlier run, or from a stage with the same options, wherever the tree lies. In
 # depend mode headers count as files: what nvcc preprocesses for the host tells nothing of what it
 # makes for devices.
 use_ccache() {
@@ -140,8 +158,14 @@ skip_reasons() {
     ' "$1" | sort
 }
 
-lint_scripts() {
-    printf '%s\0' "$@" | xargs -0 -n 8 -P "$jobs" shellcheck -x -s bash
+check_scripts() { # script...
+    if command -v shellcheck >/dev/null; then
+        # shellcheck disable=SC2016
+        check "shellcheck of $# scripts" bash -c 'printf "%s\0" "${@:2}" |
+            xargs -0 -n 8 -P "$1" shellcheck -x -s bash' - "$jobs" "$@"
+    else
+        skip shellcheck "not installed"
+    fi
 }
 
 # The whole stage cannot run here.
@@ -154,11 +178,7 @@ stage_lint() {
     local scripts pages
     mapfile -t scripts < <(find tests share slurm cmake .ci datasets \( -name '*.sh' -o -name '*.t' \
         -o -name '*.bash' -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort)
-    if command -v shellcheck >/dev/null; then
-        check "shellcheck of ${#scripts[@]} scripts" lint_scripts "${scripts[@]}"
-    else
-        skip shellcheck "not installed"
-    fi
+    check_scripts "${scripts[@]}"
     # Other versions format otherwise and find other things: those of Debian 12 decide.
     local form=(heads layers names commands) tool version check
     while read -r tool version check; do
@@ -182,28 +202,38 @@ stage_lint() {
 }
 
 stage_release() {
-    build release && run_ctest release
+    build release && run_ctest release -LE '^races$'
 }
 
-stage_clang() {
+# One build for the warnings of clang, the sanitizers and the fuzzer.
+stage_sanitize() {
     if ! command -v clang >/dev/null; then
         skip_stage "clang is not installed"
         return
     fi
-    build clang -DCHEX_TEST_GPU=OFF && run_ctest clang -L '^unit$'
+    build sanitize || return
+    run_ctest sanitize -L '^(unit|op)$'
+    fuzz
 }
 
-stage_sanitize() {
-    build sanitize -DCHEX_TEST_GPU=OFF && run_ctest sanitize -L '^(unit|op)$'
+# Half a minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
+fuzz() {
+    local targets seconds status=0 found log=$root/build/ci-fuzz.log
+    targets=$(find tests/fuzz -name '*.c' ! -name replay.c | wc -l)
+    seconds=$(((30 * jobs + targets - 1) / targets))
+    tests/fuzz.sh --seconds "$seconds" --jobs "$jobs" --seed 1 >"$log" 2>&1 || status=$?
+    cat "$log"
+    found=$(grep -c '^FAILED: ' "$log")
+    [ $status = 0 ] || [ "$found" != 0 ] || found=1 # it ended before it could say so
+    passed=$((passed + $(grep -c '^passed: ' "$log")))
+    failed=$((failed + found))
 }
 
+# In the build folder of release: the host's objects are there.
 stage_races() {
-    local dir=build/ci-races
-    check "races: configure" cmake --preset release -B $dir -DCHEX_WERROR=ON \
-        -DCHEX_BUILD_TESTS=ON -DCHEX_TEST_TIMEOUT="$(test_timeout)" -DCHEX_WITH_CUDA=OFF \
-        -DCHEX_TEST_RACES=ON || return
-    check "races: build" cmake --build $dir -j "$jobs" --target gpu-races || return
-    run_ctest races -L '^races$'
+    build release -DCHEX_TEST_RACES=ON &&
+        check "races: build" cmake --build build/ci-release -j "$jobs" --target gpu-races &&
+        run_ctest release -L '^races$'
 }
 
 # valgrind knows no AVX-512, so the plain engine runs the network.
@@ -227,30 +257,12 @@ stage_valgrind() {
     check "valgrind: environment" "${watched[@]}" "$bin/chex-env" --mode login
     [ -x "$bin/chex-train" ] || { skip "valgrind: training" "no chex-train" && return; }
     check "valgrind: training" "${watched[@]}" "$bin/chex-train" --data "$dir/shards" \
-        --output "$dir/run" --engine ref --image-size 32 --batch-size 2 --max-steps 2 --epochs 1 \
-        --threads 2 --workers 1 || return
+        --output "$dir/run" --model densenet_tiny --engine ref --image-size 32 --batch-size 2 \
+        --max-steps 2 --epochs 1 --threads 2 --workers 1 || return
     [ -x "$bin/chex-eval" ] || { skip "valgrind: evaluation" "no chex-eval" && return; }
     check "valgrind: evaluation" "${watched[@]}" "$bin/chex-eval" --data "$dir/shards" \
         --checkpoint "$dir/run/last.h5" --output "$dir/eval" --engine ref --threads 2 \
         --bootstrap 20
-}
-
-# Half a minute of both processors, however many targets there are; tests/fuzz.sh alone takes longer.
-stage_fuzz() {
-    if ! command -v clang >/dev/null; then
-        skip_stage "clang is not installed"
-        return
-    fi
-    local targets seconds log=$root/build/ci-fuzz.log
-    targets=$(find tests/fuzz -name '*.c' ! -name replay.c | wc -l)
-    seconds=$(((30 * jobs + targets - 1) / targets))
-    local status=0 found
-    tests/fuzz.sh --seconds "$seconds" --jobs "$jobs" --seed 1 >"$log" 2>&1 || status=$?
-    cat "$log"
-    found=$(grep -c '^FAILED: ' "$log")
-    [ $status = 0 ] || [ "$found" != 0 ] || found=1 # it ended before it could say so
-    passed=$((passed + $(grep -c '^passed: ' "$log")))
-    failed=$((failed + found))
 }
 
 # What the module may show (engine/cuda/host/cuda_module.h) and what it may not need: it has to load on nodes
@@ -264,19 +276,32 @@ module_symbols() {
     ! readelf -d "$module" | grep -E 'NEEDED.*(libcuda|libcudart|libnccl)\.so'
 }
 
+# The targets that the engine is compiled for: nothing means all. Most faults are in all of them, and
+# each takes nvcc minutes.
+cuda_targets() {
+    local base
+    base=$(main_base)
+    [ $nightly = yes ] || [ -z "$base" ] ||
+        [ -n "$(changed_since "$base" libcore/engine/cuda cmake/cuda.cmake tests/gpu/registers.txt)" ] ||
+        echo 90-real
+}
+
 stage_cuda() {
-    local dir=build/ci-cuda why module toolkit=${CUDAToolkit_ROOT-}
+    local dir=build/ci-cuda why module targets toolkit=${CUDAToolkit_ROOT-}
     # A build folder keeps the toolkit that it was configured with.
     [ "$(cat $dir/toolkit 2>/dev/null)" = "$toolkit" ] || rm -rf $dir
     mkdir -p $dir
     echo "$toolkit" >$dir/toolkit
+    targets=$(cuda_targets)
     check "cuda: configure" cmake --preset cuda -B $dir -DCHEX_WERROR=ON -DCHEX_WITH_CUDA=AUTO \
-        -DCHEX_BUILD_TESTS=OFF || return
+        -DCHEX_BUILD_TESTS=OFF -DCHEX_CUDA_ARCHITECTURES="$targets" || return
     why=$(sed -n 's/^-- *CUDA: no (.*): //p' build/ci-check.log)
     if [ -n "$why" ]; then
         skip_stage "$why"
         return
     fi
+    [ -z "$targets" ] || skip "cuda: targets other than 9.0" \
+        "the engine does not differ from the main branch, and --nightly is not given"
     check "cuda: build" cmake --build $dir -j "$jobs" --target chexnet-cuda || return
     module=$dir/lib/chexnet-cuda.so
     check "cuda: spills, stack frames, registers" tests/gpu/ptxas.sh $dir
@@ -284,7 +309,45 @@ stage_cuda() {
     check "cuda: what the module shows and needs" module_symbols $module
 }
 
-jobs=$(nproc) install=yes stages='' pattern=''
+# The tests that the changed files need: one regular expression; "all", or nothing.
+changed_tests() { # file...
+    printf '%s\n' "$@" | awk '
+        NR == FNR { if (!/^#/ && NF == 2) { prefix[++n] = $1; regex[n] = $2 }; next }
+        match($0, /^tests\/(unit|op|gpu|cmd|slurm)\/[^\/]*\.(c|t)$/) {
+            split($0, part, "/"); sub(/\.[ct]$/, "", part[3])
+            want["^" part[2] "-" part[3] "$"] = 1
+            next
+        }
+        {
+            for (i = 1; i <= n && index($0, prefix[i]) != 1; i++) {}
+            if (i > n) print "tests/changed.txt has no line for " $0 >"/dev/stderr"
+            want[i > n ? "all" : regex[i]] = 1
+        }
+        END {
+            delete want["-"]
+            if ("all" in want) { print "all"; exit }
+            for (w in want) text = text (text == "" ? "" : "|") w
+            print text
+        }' tests/changed.txt -
+}
+
+stage_changed() {
+    local files scripts=() file
+    mapfile -t files < <(changed_since "$base" | sort -u)
+    [ ${#files[@]} != 0 ] || { skip_stage "no file differs from $base" && return; }
+    pattern=$(changed_tests "${files[@]}")
+    echo "${#files[@]} files differ from $base; tests: ${pattern:-none}"
+    for file in "${files[@]}"; do
+        [[ ! $file =~ \.(sh|t|bash|sbatch)$ || ! -f $file ]] || scripts+=("$file")
+    done
+    [ ${#scripts[@]} = 0 ] || check_scripts "${scripts[@]}"
+    check "form of the source tree" tests/check_tree.sh heads layers names commands format
+    [ -n "$pattern" ] || return 0
+    [ "$pattern" != all ] || pattern=''
+    build release && run_ctest release -LE '^races$'
+}
+
+jobs=$(nproc) install=yes nightly=no stages='' pattern='' base=''
 while [ $# -gt 0 ]; do
     case $1 in
     -h | --help)
@@ -292,6 +355,11 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     --no-install) install=no ;;
+    --nightly) nightly=yes ;;
+    --changed)
+        stages=changed
+        [[ ${2--} = -* ]] || { base=$2 && shift; }
+        ;;
     --stage | --jobs | --tests)
         [ $# -gt 1 ] || die_usage "$1 needs a value"
         case $1 in
@@ -306,11 +374,15 @@ while [ $# -gt 0 ]; do
     shift
 done
 for stage in ${stages:-$all_stages}; do
-    [[ " $all_stages " = *" $stage "* ]] || die_usage "unknown stage '$stage', not one of $all_stages"
+    [[ " $all_stages changed " = *" $stage "* ]] || die_usage "unknown stage '$stage', not one of $all_stages"
 done
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || die_usage "--jobs '$jobs': expected a number"
 
 cd "$root" || exit 1
+if [ "$stages" = changed ]; then
+    base=$(git rev-parse --verify --quiet "${base:-$(main_base)}^{commit}") ||
+        die_usage "--changed: no commit to compare with; name one"
+fi
 if [ $install = yes ]; then
     # shellcheck disable=SC2086
     packages_install $packages_build $packages_test || exit $?

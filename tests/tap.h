@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +17,24 @@
 
 /* Sanitizers and unoptimised builds run 10 to 40 times slower: there a long test does less, and
  * says so. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    __has_feature(address_sanitizer) || !defined(__OPTIMIZE__)
 #define TAP_SLOW_BUILD 1
 #else
 #define TAP_SLOW_BUILD 0
 #endif
 
 static int tap_count, tap_failed;
+
+/* Seconds until a test gives up on what has to happen. On a busy machine everything comes late. */
+static inline double tap_wait_s(void) {
+    const char *s = getenv("CHEX_TEST_WAIT");
+    return s ? atof(s) : 300;
+}
+static inline uint64_t tap_wait_ms(void) { return (uint64_t)(1e3 * tap_wait_s()); }
 
 #define OK(cond, ...)                                                                              \
     do {                                                                                           \

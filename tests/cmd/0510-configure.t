@@ -77,10 +77,10 @@ fi
 # Half of all objects are tests.
 [ -e b/libcore ] && [ ! -e b/tests ]
 ok $? "tests are not configured unless asked for"
-for preset in release package cuda debug sanitize clang fuzz; do
+for preset in release package cuda debug sanitize; do
     echo "$preset $(cd "$SOURCE" && cmake --preset $preset -N 2>&1 | grep -c 'CHEX_BUILD_TESTS.*ON')"
 done >presets
-is "$(tr '\n' ' ' <presets)" "release 0 package 0 cuda 0 debug 1 sanitize 1 clang 1 fuzz 1 " \
+is "$(tr '\n' ' ' <presets)" "release 0 package 0 cuda 0 debug 1 sanitize 1 " \
     "the presets for development ask for tests, release, package and cuda do not"
 
 # A cmake that only writes down how it was called.

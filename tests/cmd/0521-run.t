@@ -62,8 +62,8 @@ like "$(out)" "^  release +passed +[0-9]+ s, 1 skipped$" "the table counts skipp
 junit 1 1
 expect_status 0 run --stage release
 like "$(out)" "^  release +skipped " "a stage whose tests were all skipped did not pass"
-expect_status 0 run --stage clang,fuzz,cuda,valgrind
-for stage in clang fuzz cuda valgrind; do
+expect_status 0 run --stage sanitize,cuda,valgrind
+for stage in sanitize cuda valgrind; do
     like "$(out)" "^  $stage +skipped +[0-9]+ s" "$stage: a skipped stage is not called passed"
 done
 like "$(out)" "^skipped: cuda: no nvcc here$" "the reason of a skipped stage is shown"
@@ -77,4 +77,31 @@ expect_status 0 run --stage lint
 like "$(out)" "^skipped: format of the source tree: needs clang-format 14, and this is .* 19.1.7$" \
     "a linter of another version is not asked"
 like "$(out)" "^passed: analyser of the source tree$" "the version that the tree was checked with is"
+
+# Only what changed files need.
+mkdir -p tree/libcore/label tree/libcore/new tree/tests/unit
+cp "$SOURCE/tests/changed.txt" tree/tests/
+echo build >tree/.gitignore
+ln -s "$(command -v git)" bin/
+git() { command git -C tree -c user.name=a -c user.email=a@b -c commit.gpgsign=false "$@"; }
+git init -q && git add . && git commit -qm first
+junit 1 0
+expect_status 0 run --changed HEAD
+like "$(out)" "^skipped: changed: no file differs from " "without a changed file no test runs"
+echo >tree/tests/unit/opt.c
+echo >tree/CONTRIBUTING.md
+expect_status 0 run --changed HEAD
+like "$(out)" "tests: \^unit-opt\\$$" "a changed test runs alone, and a page without tests runs none"
+echo >tree/libcore/label/label.c
+expect_status 0 run --changed HEAD
+like "$(out)" "tests: .*\^cmd-0233" "a changed folder runs the tests of its line in tests/changed.txt"
+echo >tree/libcore/new/file.c
+expect_status 0 run --changed HEAD
+like "$(out)" "tests: all$" "a changed file of no line runs every test"
+like "$(err)" "has no line for libcore/new/file.c" "the path that asks for every test is named"
+expect_status 2 run --changed nowhere
+stale=$(awk '!/^#/ && NF { print $1 }' "$SOURCE/tests/changed.txt" | while read -r prefix; do
+    compgen -G "$SOURCE/$prefix*" >matches || echo "$prefix"
+done)
+is "$stale" "" "each prefix of tests/changed.txt is in the tree"
 done_testing

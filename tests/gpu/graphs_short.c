@@ -42,7 +42,7 @@ static int infer(const struct chex_net *net, const float *state, const float *pi
 }
 
 static void same_bits(const struct chex_net *net) {
-    const struct setting s = {"densenet121", SIZE, BATCH, BATCH, CHEX_FP32};
+    const struct setting s = {"densenet_tiny", SIZE, BATCH, BATCH, CHEX_FP32};
     float *pixels = chex_alloc_zeroed((size_t)BATCH * SIZE * SIZE, sizeof *pixels);
     int8_t labels[BATCH * CLASSES];
     float with[CALLS][BATCH * CLASSES] = {{0}}, without[CALLS][BATCH * CLASSES] = {{0}};
@@ -111,7 +111,7 @@ static void limit(const struct chex_net *net) {
 int main(void) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     limit(net);
     same_bits(net);
     chex_net_destroy(net);

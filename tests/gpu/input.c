@@ -191,7 +191,7 @@ int main(void) {
     const struct chex_resident_request make_resident = {
         .stored_px = STORED, .first = FIRST, .end = FIRST + ROWS};
     make_input();
-    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
     struct chex_engine *e = create(net, "cuda:s0", true);
     const uint64_t before = e->impl->bytes(e->self);

@@ -84,7 +84,7 @@ static void follows(const struct subject *s, const float *first_state) {
 int main(void) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
-    const struct setting setting = {"densenet121", SIZE, IMAGES, IMAGES, CHEX_BF16};
+    const struct setting setting = {"densenet_tiny", SIZE, IMAGES, IMAGES, CHEX_BF16};
     float *pixels = chex_alloc_zeroed(IMAGES * SIZE * SIZE, sizeof *pixels);
     int8_t labels[IMAGES * CLASSES];
     BAIL_UNLESS(pixels && chex_net_create(setting.model, CLASSES, &net, &err) == CHEX_OK, "%s",

@@ -91,7 +91,7 @@ static void play(int part, int socket, enum way way, const char *spec, const str
     BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
     float *grad = chex_engine_grad_alloc(e);
     BAIL_UNLESS(again && grad, "out of memory");
-    const uint64_t timeout_ms = way == DIES ? 1000 : 60000;
+    const uint64_t timeout_ms = way == DIES ? 10000 : tap_wait_ms();
     if (way != BY_SOCKET)
         BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK &&
                         e->impl->device->reduce_memory(e->self, &launch, group, timeout_ms, &memory,

@@ -535,7 +535,7 @@ int main(void) {
 #if TAP_SLOW_BUILD
     printf("# slow build: the smaller network only\n");
 #else
-    check(&(struct setting){"densenet121", 64, 2, 2, CHEX_FP32});
+    check(&(struct setting){"densenet_tiny", 64, 2, 2, CHEX_FP32});
 #endif
     check(&(struct setting){"resnet50", 33, 2, 2, CHEX_FP32});
     return tap_done();

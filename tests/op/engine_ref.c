@@ -169,7 +169,7 @@ static void check_all_masked(void) {
 
 int main(void) {
     struct chex_error err = {0};
-    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state, "out of memory");
     chex_net_init_state(net, 3, 1, state);

@@ -13,7 +13,7 @@ static void check(const char *spec, enum chex_precision precision, int threads) 
     struct chex_net *net = NULL;
     struct chex_engine *e = NULL;
     struct chex_engine_limits l = {0, 0};
-    BAIL_UNLESS(chex_net_create("densenet121", 14, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet_tiny", 14, &net, &err) == CHEX_OK, "%s", err.text);
     const struct chex_engine_config config = {
         .net = net, .image_size = 32, .batch = 1, .precision = precision, .threads = threads};
     enum chex_status st = chex_engine_create(spec, &config, &e, &err);

@@ -41,13 +41,13 @@ int main(int argc, char **argv) {
 #if TAP_SLOW_BUILD
     printf("# slow build: threads only; the op tests compare with ref in every build\n");
 #else
-    against_ref("cpu", &(struct setting){"densenet121", 32, 12, 13, CHEX_FP32_STRICT});
-    against_ref("cpu", &(struct setting){"densenet121", 75, 3, 3, CHEX_FP32_STRICT});
+    against_ref("cpu", &(struct setting){"densenet_tiny", 32, 12, 13, CHEX_FP32_STRICT});
+    against_ref("cpu", &(struct setting){"densenet_tiny", 75, 3, 3, CHEX_FP32_STRICT});
     against_ref("cpu", &(struct setting){"resnet50", 75, 3, 3, CHEX_FP32_STRICT});
-    against_ref("cpu", &(struct setting){"densenet121", 64, 3, 3, CHEX_BF16});
+    against_ref("cpu", &(struct setting){"densenet_tiny", 64, 3, 3, CHEX_BF16});
     against_ref("cpu", &(struct setting){"resnet50", 64, 3, 3, CHEX_BF16});
 #endif
-    threads_agree(&(struct setting){"densenet121", 45, 3, 3, CHEX_BF16});
+    threads_agree(&(struct setting){"densenet_tiny", 45, 3, 3, CHEX_BF16});
     threads_agree(&(struct setting){"resnet50", 33, 3, 3, CHEX_FP32});
     return tap_done();
 }

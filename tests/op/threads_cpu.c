@@ -34,7 +34,7 @@ static void memory_grows_by_the_scratch(const struct chex_net *net, const struct
 }
 
 int main(void) {
-    const struct setting s = {"densenet121", 33, 2, 2, CHEX_FP32};
+    const struct setting s = {"densenet_tiny", 33, 2, 2, CHEX_FP32};
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     struct outcome one, more;

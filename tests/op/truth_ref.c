@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "truth.h"
 
-/* A step takes a second. Five take each batch once and one of them again; the cpu engine takes all twenty. */
+/* A step takes a second; the loss of the second one depends on the update. The cpu engine takes all
+ * twenty. */
 int main(void) {
     static const struct truth_plan plans[] = {
-        {"densenet121", "ref", CHEX_FP32, "adam", 5},
-        {"resnet50", "ref", CHEX_FP32, "sgd", 5},
+        {"densenet121", "ref", CHEX_FP32, "adam", 2},
+        {"resnet50", "ref", CHEX_FP32, "sgd", 2},
         {"densenet121", "ref", CHEX_BF16, NULL},
         {"resnet50", "ref", CHEX_BF16, NULL},
     };

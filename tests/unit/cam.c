@@ -297,7 +297,7 @@ int main(void) {
     coordinates();
     colours();
     picture();
-    network("densenet121", 14);
+    network("densenet_tiny", 14);
     network("resnet50", 0);
     return tap_done();
 }

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <jansson.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -17,7 +18,8 @@
 
 static enum chex_verdict verdict_now;
 static enum chex_fault fault_now;
-static unsigned sleep_ms;
+static atomic_bool hangs;
+static atomic_int answers; /* of probe_slow */
 
 static void probe_steered(const struct chex_check_context *c, struct chex_check_result *r) {
     (void)c;
@@ -27,8 +29,11 @@ static void probe_steered(const struct chex_check_context *c, struct chex_check_
 }
 static void probe_slow(const struct chex_check_context *c, struct chex_check_result *r) {
     (void)c;
-    chex_clock_sleep_ms(sleep_ms);
+    for (const double from_s = chex_clock_s();
+         atomic_load(&hangs) && chex_clock_s() - from_s < tap_wait_s();)
+        chex_clock_sleep_ms(10);
     chex_check_found(r, "late");
+    atomic_fetch_add(&answers, 1);
 }
 
 static const struct chex_check steered = {"steered",       "?",           CHEX_IN_ALL,
@@ -101,7 +106,7 @@ static enum chex_status verdict_status(enum chex_verdict v, enum chex_fault f,
                                        enum chex_check_mode mode) {
     verdict_now = v;
     fault_now = f;
-    struct chex_check_report r = run_mode(one, alone(), mode, NULL, 5000);
+    struct chex_check_report r = run_mode(one, alone(), mode, NULL, tap_wait_ms());
     enum chex_status st = chex_check_status(&r);
     chex_check_report_release(&r);
     return st;
@@ -261,8 +266,9 @@ static void test_many_ranks(void) {
     struct chex_check_report r = {0};
     struct chex_error err = {0};
     struct chex_group *group = NULL;
-    BAIL_UNLESS(chex_group_of_launch(&launch, 60000, &group, &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_check_run(NULL, &c, NULL, 60000, group, &r, &err), CHEX_OK, err, NULL);
+    BAIL_UNLESS(chex_group_of_launch(&launch, tap_wait_ms(), &group, &err) == CHEX_OK, "%s",
+                err.text);
+    OK_STATUS(chex_check_run(NULL, &c, NULL, tap_wait_ms(), group, &r, &err), CHEX_OK, err, NULL);
     chex_group_destroy(group);
     size_t ranks = 0, sharing = 0;
     for (size_t i = 0; i < r.count; i++) {
@@ -283,7 +289,7 @@ static void test_many_ranks(void) {
 
 static void test_timeout(void) {
     verdict_now = CHEX_PASS;
-    sleep_ms = 1500;
+    atomic_store(&hangs, true);
     struct chex_check_report r = run_mode(two, alone(), CHEX_MODE_JOB, NULL, 100);
     OK(r.merged[0].verdict == CHEX_FAIL && r.merged[0].fault == CHEX_FAULT_NODE &&
            strcmp(r.merged[0].found, "no answer") == 0,
@@ -292,13 +298,15 @@ static void test_timeout(void) {
        "those after it are skipped: %s", r.merged[1].found);
     OK(chex_check_status(&r) == CHEX_E_NODE, "the status says node");
     chex_check_report_release(&r);
-    chex_clock_sleep_ms(1800); /* the late probe ends by itself, and frees what it used */
-    sleep_ms = 0;
-    r = run_mode(two, alone(), CHEX_MODE_JOB, NULL, 5000);
+    atomic_store(&hangs, false);
+    while (!atomic_load(&answers))
+        chex_clock_sleep_ms(10);
+    chex_clock_sleep_ms(50); /* the late probe ends by itself, and frees what it used */
+    r = run_mode(two, alone(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_PASS && strcmp(r.merged[0].found, "late") == 0,
        "one that answers passes");
     chex_check_report_release(&r);
-    r = run_mode(two, alone(), CHEX_MODE_LOGIN, NULL, 5000);
+    r = run_mode(two, alone(), CHEX_MODE_LOGIN, NULL, tap_wait_ms());
     OK(r.count == 1 && r.checks[0] == &steered, "a check runs only in its modes");
     chex_check_report_release(&r);
 }
@@ -316,13 +324,13 @@ static void bad_answer(const char *key, int rank, void *bytes) {
 
 static void test_across(void) {
     verdict_now = CHEX_PASS;
-    struct chex_check_report r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    struct chex_check_report r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_PASS && strcmp(r.merged[0].found, "value") == 0,
        "equal answers pass as they are");
     chex_check_report_release(&r);
 
     alter = odd_answer;
-    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_FAIL &&
            strcmp(r.merged[0].found, "rank 2 (n1): other; 1 of 4 ranks differ") == 0,
        "the odd one is named: %s", r.merged[0].found);
@@ -331,7 +339,7 @@ static void test_across(void) {
     chex_check_report_release(&r);
 
     alter = bad_answer;
-    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_WARN && strcmp(r.merged[0].found, "rank 3 (n1): value") == 0,
        "the worst answer is shown with its rank: %s", r.merged[0].found);
     chex_check_report_release(&r);
@@ -374,7 +382,7 @@ static void other_node(const char *key, int rank, void *bytes) {
 static void expect_across(void (*how)(const char *, int, void *), const char *name,
                           enum chex_verdict verdict, const char *needle) {
     alter = how;
-    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, 20000);
+    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     const struct chex_check_result *c = find(&r, name);
     OK(c->verdict == verdict && strstr(c->found, needle), "%s is %s: %s", name,
        chex_verdict_names[c->verdict], c->found);
@@ -423,7 +431,7 @@ static void expect_folder(void (*how)(const char *, int, void *), int from, int 
     alter = how;
     bad_from = from;
     bad_to = to;
-    struct chex_check_report r = run_mode(table, four_ranks(), CHEX_MODE_JOB, NULL, 5000);
+    struct chex_check_report r = run_mode(table, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     const struct chex_check_result *m = &r.merged[0];
     OK(m->verdict == CHEX_FAIL && m->fault == fault && strcmp(m->found, found) == 0, "%s: %s", what,
        m->found);
@@ -512,7 +520,7 @@ static void test_expected(void) {
     struct chex_check_expected *e = NULL;
     write_text(path, "{\"jansson\": \"9.9\"}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
-    struct chex_check_report r = run_mode(NULL, alone(), CHEX_MODE_LOGIN, e, 20000);
+    struct chex_check_report r = run_mode(NULL, alone(), CHEX_MODE_LOGIN, e, tap_wait_ms());
     const struct chex_check_result *c = find(&r, "jansson");
     OK(c->verdict == CHEX_FAIL && strncmp(c->expected, "9.9 (from ", 10) == 0, "another value: %s",
        c->expected);
@@ -539,7 +547,7 @@ static void test_expected(void) {
 }
 
 static void test_json(void) {
-    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, 20000);
+    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
     char *text = chex_check_json(&r);
     json_t *all = json_loads(text, 0, NULL);
     static const char *const keys[] = {"name",    "question", "expected", "found",

@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -510,14 +511,18 @@ static void test_step(void) {
 
 /* ---- the stages ---- */
 
-static unsigned sleep_ms;
+static atomic_bool hangs;
+static atomic_int probed; /* of probe_slow */
 static int collective_runs;
 static double until_left_s;
 
 static void probe_slow(const struct chex_check_context *c, struct chex_check_result *r) {
     (void)c;
-    chex_clock_sleep_ms(sleep_ms);
+    for (const double from_s = chex_clock_s();
+         atomic_load(&hangs) && chex_clock_s() - from_s < tap_wait_s();)
+        chex_clock_sleep_ms(10);
     chex_check_found(r, "slow");
+    atomic_fetch_add(&probed, 1);
 }
 static void probe_all(const struct chex_check_context *c, struct chex_check_result *r) {
     collective_runs++;
@@ -549,7 +554,7 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
         memcpy((char *)all_out + (size_t)k * bytes, mine, bytes);
     if (strcmp(key, "check-start") == 0) {
         char *other = (char *)all_out + bytes;
-        const double left_s = 2.5;
+        const double left_s = tap_wait_s() / 2;
         memcpy(other, &left_s, sizeof left_s);
         memcpy(other + sizeof left_s, &other_stuck, sizeof other_stuck);
     }
@@ -572,32 +577,36 @@ static struct chex_check_report run(int level, uint64_t timeout_ms) {
 }
 
 static void test_stages(void) {
-    struct chex_check_report r = run(1, 5000);
+    struct chex_check_report r = run(1, tap_wait_ms());
     OK(r.count == 0, "level 1 measures nothing");
     chex_check_report_release(&r);
-    r = run(2, 5000);
+    r = run(2, tap_wait_ms());
     OK(r.count == 1 && strcmp(r.checks[0]->name, "slow") == 0, "level 2 nothing between ranks");
     chex_check_report_release(&r);
-    r = run(3, 60000);
+    r = run(3, tap_wait_ms());
     OK(r.count == 2 && collective_runs == 1 && r.merged[1].verdict == CHEX_PASS && !r.hung,
        "level 3 all");
-    OK(until_left_s > 0 && until_left_s <= 2.5, "in the time of the rank that has least: %.2f s",
-       until_left_s);
+    OK(until_left_s > 0 && until_left_s <= tap_wait_s() / 2,
+       "in the time of the rank that has least: %.2f s", until_left_s);
     chex_check_report_release(&r);
     other_stuck = 1;
-    r = run(3, 60000);
+    r = run(3, tap_wait_ms());
     OK(collective_runs == 1 && r.merged[1].verdict == CHEX_SKIP &&
            strcmp(r.merged[1].found, "rank 1 is stuck in an earlier check") == 0,
        "no rank takes part if one rank cannot: %s", r.merged[1].found);
     chex_check_report_release(&r);
     other_stuck = 0;
-    sleep_ms = 1500;
+    atomic_store(&hangs, true);
+    atomic_store(&probed, 0);
     r = run(3, 100);
     OK(r.merged[0].verdict == CHEX_FAIL && r.merged[1].verdict == CHEX_SKIP && !r.hung,
        "a rank whose own probe hangs skips the rest: %s", r.merged[1].found);
     OK(collective_runs == 1, "and stays away from the others");
     chex_check_report_release(&r);
-    chex_clock_sleep_ms(1700); /* the late probe frees what it used */
+    atomic_store(&hangs, false);
+    while (!atomic_load(&probed))
+        chex_clock_sleep_ms(10);
+    chex_clock_sleep_ms(50); /* the late probe frees what it used */
 }
 
 int main(void) {

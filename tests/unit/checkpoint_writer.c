@@ -98,9 +98,9 @@ int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "%s", dir);
     snprintf(sub, sizeof sub, "%s/checkpoints", dir);
     BAIL_UNLESS(chex_fs_mkdirs(sub, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_net_create("densenet121", 1, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet_tiny", 1, &net, &err) == CHEX_OK, "%s", err.text);
     state = (struct chex_checkpoint){
-        .model = "densenet121", .classes = 1, .class_names = names, .image_size = 32};
+        .model = "densenet_tiny", .classes = 1, .class_names = names, .image_size = 32};
     state.params = chex_alloc_aligned(net->state_count, sizeof(float));
     BAIL_UNLESS(state.params, "no memory");
     memset(state.params, 0, net->state_count * sizeof(float));

@@ -53,7 +53,7 @@ struct chooser {
 
 static void choose(struct chex_group *g, void *arg) {
     struct chooser *c = arg;
-    g->wait_ms = 2000;
+    g->wait_ms = tap_wait_ms();
     c->status = chex_choose_precision(g, "ref", c->asked, &c->precision, &c->err);
 }
 
