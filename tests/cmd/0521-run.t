@@ -91,7 +91,7 @@ like "$(out)" "^skipped: changed: no file differs from " "without a changed file
 echo >tree/tests/unit/opt.c
 echo >tree/CONTRIBUTING.md
 expect_status 0 run --changed HEAD
-like "$(out)" "tests: \^unit-opt\\$$" "a changed test runs alone, and a page without tests runs none"
+like "$(out)" 'tests: \^unit-opt[$]$' "a changed test runs alone, and a page without tests runs none"
 echo >tree/libcore/label/label.c
 expect_status 0 run --changed HEAD
 like "$(out)" "tests: .*\^cmd-0233" "a changed folder runs the tests of its line in tests/changed.txt"
