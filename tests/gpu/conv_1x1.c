@@ -26,8 +26,8 @@ static const struct ct_shape shapes[] = {
     {GPU_F16, {1, 1, 0}, 64, 160, 3, 7, false, false, true, true, 2, ADA, 0},
     {GPU_BF16, {1, 1, 0}, 32, 160, 3, 14, false, false, true, true, 2, 0, 0},
     {GPU_BF16, {1, 1, 0}, 96, 256, 1, 10, true, true, false, false, 1, 0, 0},
-    {GPU_BF16, {1, 1, 0}, 512, 1024, 1, 3, false, false, true, false, 4, ADA, 0},
-    {GPU_BF16, {1, 1, 0}, 1024, 512, 1, 3, false, false, true, false, 4, ADA, 0},
+    {GPU_BF16, {1, 1, 0}, 64, 1024, 1, 3, false, false, true, false, 4, ADA, 0},
+    {GPU_BF16, {1, 1, 0}, 512, 512, 1, 3, false, false, true, false, 4, ADA, 0},
     /* more blocks than a group: their sums are added in two steps */
     {GPU_BF16, {1, 1, 0}, 64, 128, 3, 32, true, true, true, true, 48, 0, 0},
     {GPU_F16, {1, 1, 0}, 64, 256, 3, 28, true, true, true, true, 96, 0, 0},

@@ -25,8 +25,8 @@ static const struct ct_shape shapes[] = {
     {GPU_BF16, {3, 1, 1}, 64, 64, 1, 29, true, true, false, false, 1, 99, 0},
     {GPU_BF16, {3, 1, 1}, 128, 128, 1, 10, true, true, true, false, 1, 227, 0},
     {GPU_F16, {3, 1, 1}, 128, 128, 1, 14, true, true, true, true, 1, 227, 0},
-    {GPU_F16, {3, 1, 1}, 256, 256, 1, 3, false, false, false, false, 8, 163, 0},
-    {GPU_BF16, {3, 1, 1}, 512, 512, 1, 2, true, true, true, false, 8, 227, 0},
+    {GPU_F16, {3, 1, 1}, 64, 256, 1, 3, false, false, false, false, 8, 163, 0},
+    {GPU_BF16, {3, 1, 1}, 512, 64, 1, 2, true, true, true, false, 8, 227, 0},
     /* strips of images; weights that come with each step; two stages; several tiles of each */
     {GPU_BF16, {3, 1, 1}, 128, 32, 1, 32, true, true, true, false, 1, 227, 0},
     {GPU_F16, {3, 1, 1}, 128, 32, 1, 35, true, true, true, true, 1, 163, 0},

@@ -167,9 +167,13 @@ static void check_shapes(const struct chex_unfilter *u) {
     static const size_t heights[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200};
     enum { HEIGHTS = sizeof heights / sizeof heights[0] };
     int tried = 0, wrong = 0;
+    /* Wide rows take turns at the heights: only the rest of the last vector differs there. */
     for (size_t w = 1; w <= 300; w++)
-        for (int i = 0; i < HEIGHTS; i += TAP_SLOW_BUILD ? 4 : 1, tried++)
-            wrong += !same(u, w, heights[i], 5, tried % 3);
+        for (int i = 0; i < HEIGHTS; i++) {
+            if ((w + (size_t)i) % (TAP_SLOW_BUILD ? 4 : w > 96 ? 5 : 1))
+                continue;
+            wrong += !same(u, w, heights[i], 5, tried++ % 3);
+        }
     OK(wrong == 0, "%s: widths 1 to 300, %d images", u->name, tried);
     tried = 0;
     for (size_t h = 1; h <= 200; h++)
