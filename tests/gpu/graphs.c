@@ -199,7 +199,7 @@ int main(void) {
     static const struct setting own = {SMALL_DENSENET, 32, 2, 2, CHEX_BF16};
     struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     segments(net);
 #if TAP_SLOW_BUILD
     printf("# slow build: no training\n");

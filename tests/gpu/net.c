@@ -25,7 +25,7 @@ static void same_bits(const char *spec, const struct setting *s, const char *nam
 }
 
 #ifdef CHEX_GPU_EMULATED
-#define DENSENET "densenet_tiny" /* its operations have the shapes of DenseNet-121's */
+#define DENSENET "densenet_tiny" /* with the operations of the whole network */
 #else
 #define DENSENET "densenet121"
 #endif

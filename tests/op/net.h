@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "small_net.h"
 #include "tap.h"
 
 enum { CLASSES = 14, SEED = 7 };
@@ -241,9 +242,7 @@ static inline bool same(const struct chex_net *net, const struct outcome *a,
 
 /* An engine against ref: logits, loss, gradients, statistics and one update. */
 static inline void against_ref(const char *spec, const struct setting *s) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net(s->model, CLASSES);
     float *state = make_state(net);
     struct outcome ref, own;
     struct setting rounded = *s; /* ref knows bf16 alone */

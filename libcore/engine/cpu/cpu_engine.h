@@ -429,12 +429,13 @@ void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pit
                                 int pixels);
 /* Elements per value of an operand: 2 if operands are split. */
 static inline size_t chex_cpu_halves(const struct cpu_engine *e) { return e->split ? 2 : 1; }
-/* Elements from one pixel of `channels` operands to the next. _at: the address of an element. */
+/* Elements from one pixel of `channels` operands to the next. _at: the address of an element, which
+ * may be before the base (a negative number as size_t). */
 static inline size_t chex_cpu_pitch(const struct cpu_engine *e, int channels) {
     return (size_t)channels * chex_cpu_halves(e) + CPU_LINE / e->operand_bytes;
 }
 static inline void *chex_cpu_at(const struct cpu_engine *e, const void *base, size_t element) {
-    return (char *)(uintptr_t)base + element * e->operand_bytes;
+    return (void *)((uintptr_t)base + element * e->operand_bytes);
 }
 static inline size_t chex_cpu_max(size_t a, size_t b) { return a > b ? a : b; }
 /* Flag for load and load_grad of cpu_dot2. */
