@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The tools that judge kernels and the source tree find planted faults, and none where there is none:
-# tests/gpu/ptxas.sh and cmake/ptxas_log.sh (messages of ptxas 13.0), tests/gpu/loops.sh (machine code
-# as nvdisasm prints it), tests/check_tree.sh.
+# tests/gpu/ptxas.sh and cmake/ptxas_log.sh (messages of ptxas 13.0), tests/check_tree.sh.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -59,37 +58,6 @@ chmod +x nvcc
 FAKE_STATUS=3 expect_status 3 sh "$SOURCE/cmake/ptxas_log.sh" ./nvcc -c x.cu -o x.o
 is "$(err)" "x.cu(3): warning #177-D: unused" "the recorder leaves warnings where they were"
 is "$(grep -c . x.o.ptxas)" 2 "the recorder keeps the figures of each kernel"
-
-# Loops: one of three instructions, and one around it.
-mkdir bin
-printf '#!/bin/sh\n' >bin/nvcc
-cat >bin/nvdisasm <<'END'
-#!/bin/sh
-cat <<'CODE'
-	.section	.text._Z5twiceIfEvPT_,"ax",@progbits
-.text._Z5twiceIfEvPT_:
-        /*0000*/                   S2R R0, SR_TID.X ;
-.L_x_1:
-        /*0010*/                   LDG.E R2, desc[UR4][R2.64] ;
-.L_x_2:
-        /*0020*/                   FFMA R4, R2, R2, R4 ;
-        /*0030*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
-        /*0040*/              @!P0 BRA `(.L_x_2) ;
-        /*0050*/              @!PT LDS RZ, [RZ] ;
-        /*0060*/               @P1 BRA `(.L_x_1) ;
-        /*0070*/                   EXIT ;
-	.section	.text._Z4oncev,"ax",@progbits
-.text._Z4oncev:
-        /*0000*/                   EXIT ;
-CODE
-END
-chmod +x bin/*
-touch x.cu
-PATH=$PWD/bin:$PATH expect_status 0 bash "$SOURCE/tests/gpu/loops.sh" --least 3 x.cu
-is "$(out)" "void twice<float>(float*): 8 instructions
-  loop of    3, depth 2:  mma 1  fp32 1  other 1
-  loop of    3, depth 1:  shared 1  global 1  other 1
-once(): 1 instructions" "loops.sh: loops hold what no loop within them holds"
 
 # A small tree without a fault, then with one of each kind.
 # put FILE TEXT: a source file with a head.
