@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,7 +33,7 @@ static bool comes(int fd, const char *text) {
         said[n > 0 ? n : 0] = '\0';
         if (strstr(said, text))
             return true;
-        chex_clock_sleep_ms(20);
+        chex_clock_sleep_ms(100);
     }
     return false;
 }
@@ -52,7 +51,6 @@ struct published {
 
 static struct published marks[MARKS];
 static int mark_count;
-static atomic_bool over; /* the watchdogs end, one after the other */
 static pthread_mutex_t marks_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
@@ -93,16 +91,10 @@ static bool look_once(const struct chex_launch *launch, const char *key, int fro
     return whole;
 }
 
-/* The ranks that answer may be late: only those that have stopped are given up. */
 static void look(const struct chex_launch *launch, const char *key, int from, int to, size_t bytes,
                  void *all_out, bool *came_out, uint64_t wait_ms) {
-    for (uint64_t ms = 0; ms < (uint64_t)(1e3 * tap_wait_s()) && !atomic_load(&over); ms += 10) {
-        bool answered = true;
+    for (uint64_t ms = 0; ms < wait_ms / 10; ms += 10) {
         if (look_once(launch, key, from, to, bytes, all_out, came_out))
-            return;
-        for (int r = from; r < to && r < ANSWER; r++)
-            answered = answered && (came_out[r - from] || r == launch->rank);
-        if (answered && ms >= wait_ms / 10)
             return;
         chex_clock_sleep_ms(10);
     }
@@ -158,7 +150,6 @@ static void check_stop_in_exchange(int log) {
     for (const char *at = said; (at = strstr(at, "at step 8")); at++)
         warnings++;
     OK(warnings == 2, "one rank of each job speaks: %d warnings", warnings);
-    atomic_store(&over, true);
     for (int r = 0; r < RANKS; r++) {
         chex_watchdog_destroy(a.watch[r]);
         chex_watchdog_destroy(b.watch[r]);
