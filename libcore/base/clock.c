@@ -13,6 +13,8 @@ uint64_t chex_clock_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t chex_clock_in_ms(uint64_t ms) { return chex_clock_ns() + ms * 1000000u; }
+
 double chex_clock_s(void) { return (double)chex_clock_ns() * 1e-9; }
 
 double chex_clock_unix_s(void) {

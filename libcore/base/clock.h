@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t chex_clock_ns(void);   /* monotonic, arbitrary origin */
-double chex_clock_s(void);      /* the same in seconds */
-double chex_clock_unix_s(void); /* seconds since 1970, for records that people read */
+uint64_t chex_clock_ns(void);           /* monotonic, arbitrary origin */
+uint64_t chex_clock_in_ms(uint64_t ms); /* chex_clock_ns of a deadline */
+double chex_clock_s(void);              /* chex_clock_ns in seconds */
+double chex_clock_unix_s(void);         /* seconds since 1970, for records that people read */
 void chex_clock_sleep_ms(unsigned ms);
 
 /* A condition variable with deadlines of chex_clock_ns; changes of the time of day have no effect.

@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/module.h"
-#include "launch/coll_impls.h"
 #include "launch/guard.h"
 
 enum { GATHER_TAG = 32000 }; /* the reduction's are below 16384 */
@@ -46,21 +45,8 @@ static enum chex_status gather(void *arg, const void *mine, const uint64_t *size
     return CHEX_OK;
 }
 
-static enum chex_status collect(void *arg, const char *key, const void *mine, size_t bytes,
-                                void *all_out, uint64_t wait_ms, struct chex_error *err) {
-    struct chex_coll *c = arg;
-    (void)key, (void)wait_ms;
-    if (c->rank != 0)
-        return c->impl->send(c->self, mine, bytes, 0, GATHER_TAG, err);
-    memcpy(all_out, mine, bytes);
-    for (int r = 1; r < c->size; r++)
-        CHEX_TRY(c->impl->receive(c->self, (char *)all_out + (size_t)r * bytes, bytes, r,
-                                  GATHER_TAG, err));
-    return CHEX_OK;
-}
-
 static const struct chex_group_transport coll_transport = {
-    .exchange = exchange, .collect = collect, .broadcast = broadcast, .gather = gather};
+    .exchange = exchange, .broadcast = broadcast, .gather = gather};
 
 enum chex_status chex_coll_make_group(struct chex_coll *c, const char *host,
                                       struct chex_error *err) {

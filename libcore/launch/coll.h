@@ -38,6 +38,9 @@ struct chex_coll_impl {
                                 struct chex_error *err);
 };
 
+/* The library that is compiled in; the others are modules. */
+extern const struct chex_coll_impl chex_coll_self;
+
 struct chex_coll {
     const struct chex_coll_impl *impl;
     void *self;

@@ -78,7 +78,10 @@ static enum chex_status finish(struct mpi_self *self, MPI_Request *request, cons
         CHEX_TRY(finish((self), &(request), #call, (err)));                                        \
     } while (0)
 
-static int piece(size_t left) { return left < PIECE_BYTES ? (int)left : (int)PIECE_BYTES; }
+/* The bytes of a message in its piece that begins at byte `done`. */
+static int piece(size_t bytes, size_t done) {
+    return bytes <= done ? 0 : bytes - done < PIECE_BYTES ? (int)(bytes - done) : (int)PIECE_BYTES;
+}
 
 static enum chex_status barrier(void *arg, struct chex_error *err) {
     struct mpi_self *self = arg;
@@ -90,40 +93,38 @@ static enum chex_status barrier(void *arg, struct chex_error *err) {
 static enum chex_status broadcast(void *arg, void *data, size_t bytes, int root,
                                   struct chex_error *err) {
     struct mpi_self *self = arg;
-    char *at = data;
-    for (size_t left = bytes; left > 0;) {
-        const int n = piece(left);
+    for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
+        char *at = (char *)data + done;
+        const int n = piece(bytes, done);
         MPI_Request request;
         CHEX_MPI(self, request, MPI_Ibcast(at, n, MPI_BYTE, root, self->comm, &request), err);
-        at += n;
-        left -= (size_t)n;
     }
     return CHEX_OK;
 }
 
-static enum chex_status exchange(void *arg, const void *out, size_t out_bytes, int to, void *in,
-                                 size_t in_bytes, int from, struct chex_error *err) {
-    struct mpi_self *self = arg;
-    const char *out_at = out;
-    char *in_at = in;
-    while (out_bytes > 0 || in_bytes > 0) {
-        const int n_out = piece(out_bytes), n_in = piece(in_bytes);
+/* Sends `out` and receives `in` at the same time. 0 bytes: there is no such message. */
+static enum chex_status exchange_tagged(struct mpi_self *self, const void *out, size_t out_bytes,
+                                        int to, void *in, size_t in_bytes, int from, int tag,
+                                        struct chex_error *err) {
+    for (size_t done = 0; done < out_bytes || done < in_bytes; done += PIECE_BYTES) {
+        const int n_out = piece(out_bytes, done), n_in = piece(in_bytes, done);
         MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
         int rc = MPI_SUCCESS;
         if (n_in > 0)
-            rc = MPI_Irecv(in_at, n_in, MPI_BYTE, from, EXCHANGE_TAG, self->comm, &received);
+            rc = MPI_Irecv((char *)in + done, n_in, MPI_BYTE, from, tag, self->comm, &received);
         if (rc == MPI_SUCCESS && n_out > 0)
-            rc = MPI_Isend(out_at, n_out, MPI_BYTE, to, EXCHANGE_TAG, self->comm, &sent);
+            rc = MPI_Isend((const char *)out + done, n_out, MPI_BYTE, to, tag, self->comm, &sent);
         if (rc != MPI_SUCCESS)
             return failed(self, "MPI_Isend or MPI_Irecv", rc, err);
         CHEX_TRY(finish(self, &received, "MPI_Irecv", err));
         CHEX_TRY(finish(self, &sent, "MPI_Isend", err));
-        out_at += n_out;
-        in_at += n_in;
-        out_bytes -= (size_t)n_out;
-        in_bytes -= (size_t)n_in;
     }
     return CHEX_OK;
+}
+
+static enum chex_status exchange(void *self, const void *out, size_t out_bytes, int to, void *in,
+                                 size_t in_bytes, int from, struct chex_error *err) {
+    return exchange_tagged(self, out, out_bytes, to, in, in_bytes, from, EXCHANGE_TAG, err);
 }
 
 static struct chex_circulant circulant(struct mpi_self *self) {
@@ -150,32 +151,14 @@ static enum chex_status sum_f32(void *arg, float *data, size_t count, struct che
     return chex_circulant_sum(&c, data, count, self->scratch, err);
 }
 
-static enum chex_status send(void *arg, const void *data, size_t bytes, int to, int tag,
+static enum chex_status send(void *self, const void *data, size_t bytes, int to, int tag,
                              struct chex_error *err) {
-    struct mpi_self *self = arg;
-    const char *at = data;
-    for (size_t left = bytes; left > 0;) {
-        const int n = piece(left);
-        MPI_Request request;
-        CHEX_MPI(self, request, MPI_Isend(at, n, MPI_BYTE, to, tag, self->comm, &request), err);
-        at += n;
-        left -= (size_t)n;
-    }
-    return CHEX_OK;
+    return exchange_tagged(self, data, bytes, to, NULL, 0, to, tag, err);
 }
 
-static enum chex_status receive(void *arg, void *data, size_t bytes, int from, int tag,
+static enum chex_status receive(void *self, void *data, size_t bytes, int from, int tag,
                                 struct chex_error *err) {
-    struct mpi_self *self = arg;
-    char *at = data;
-    for (size_t left = bytes; left > 0;) {
-        const int n = piece(left);
-        MPI_Request request;
-        CHEX_MPI(self, request, MPI_Irecv(at, n, MPI_BYTE, from, tag, self->comm, &request), err);
-        at += n;
-        left -= (size_t)n;
-    }
-    return CHEX_OK;
+    return exchange_tagged(self, NULL, 0, from, data, bytes, from, tag, err);
 }
 
 static enum chex_status start(struct chex_error *err) {

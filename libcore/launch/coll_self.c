@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "launch/coll_impls.h"
+#include "launch/coll.h"
 
 static enum chex_status init(const struct chex_launch *launch, void **self_out,
                              struct chex_error *err) {

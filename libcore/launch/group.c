@@ -88,8 +88,8 @@ static enum chex_status note(struct chex_group *g, enum chex_status st) {
     return st;
 }
 
-enum chex_status chex_group_exchange_into(struct chex_group *g, const char *key, const void *mine,
-                                          size_t bytes, void *all_out, struct chex_error *err) {
+static enum chex_status exchange_into(struct chex_group *g, const char *key, const void *mine,
+                                      size_t bytes, void *all_out, struct chex_error *err) {
     if (g->size == 1) {
         if (bytes)
             memcpy(all_out, mine, bytes);
@@ -113,19 +113,23 @@ enum chex_status chex_group_exchange(struct chex_group *g, const char *key, cons
         g->memory = grown;
         g->memory_bytes = bytes;
     }
-    CHEX_TRY(chex_group_exchange_into(g, key, mine, bytes, g->memory, err));
+    CHEX_TRY(exchange_into(g, key, mine, bytes, g->memory, err));
     g->all = g->memory;
     return CHEX_OK;
 }
 
 enum chex_status chex_group_collect(struct chex_group *g, const char *key, const void *mine,
                                     size_t bytes, void *all_out, struct chex_error *err) {
-    if (g->size == 1)
+    const struct chex_group_transport *t = g->transport;
+    if (g->size == 1) {
         memcpy(all_out, mine, bytes);
-    if (g->size == 1)
         return CHEX_OK;
+    }
     CHEX_TRY(check_sound(g, key, err));
-    return note(g, g->transport->collect(g->arg, key, mine, bytes, all_out, g->wait_ms, err));
+    for (int r = 0; r < g->size; r++)
+        g->sizes[r] = bytes;
+    return note(g, t->collect ? t->collect(g->arg, key, mine, bytes, all_out, g->wait_ms, err)
+                              : t->gather(g->arg, mine, g->sizes, all_out, err));
 }
 
 enum chex_status chex_group_broadcast(struct chex_group *g, void *data, size_t bytes, int root,
@@ -254,7 +258,7 @@ enum chex_status chex_group_gather(struct chex_group *g, const void *mine, size_
     uint64_t total = 0;
     char *all = NULL;
     bool fits = true;
-    CHEX_TRY(chex_group_exchange_into(g, "sizes", &own, sizeof own, g->sizes, err));
+    CHEX_TRY(exchange_into(g, "sizes", &own, sizeof own, g->sizes, err));
     for (int r = 0; r < g->size; r++)
         fits = !__builtin_add_overflow(total, g->sizes[r], &total) && fits;
     fits = fits && total < SIZE_MAX;

@@ -45,7 +45,7 @@ struct chex_group_transport {
     /* All-gather in rank order. `key` names the exchange in messages. */
     enum chex_status (*exchange)(void *arg, const char *key, const void *mine, size_t bytes,
                                  void *all_out, uint64_t wait_ms, struct chex_error *err);
-    /* See chex_group_collect. */
+    /* See chex_group_collect. NULL: it is made of `gather`. */
     enum chex_status (*collect)(void *arg, const char *key, const void *mine, size_t bytes,
                                 void *all_out, uint64_t wait_ms, struct chex_error *err);
     /* Both are set, or both are NULL; then they are made of exchanges.
@@ -87,11 +87,6 @@ void chex_group_destroy(struct chex_group *g); /* NULL allowed */
  * CHEX_GROUP_BYTES the first call allocates. */
 enum chex_status chex_group_exchange(struct chex_group *g, const char *key, const void *mine,
                                      size_t bytes, struct chex_error *err);
-
-/* The same, into memory of the caller, for large results that are kept. Agree before that every
- * rank has the memory. */
-enum chex_status chex_group_exchange_into(struct chex_group *g, const char *key, const void *mine,
-                                          size_t bytes, void *all_out, struct chex_error *err);
 
 /* Every rank gives `bytes` bytes, the same number on all ranks, at least 1. Rank 0 gets them.
  * - all_out: size * bytes on rank 0, in rank order; NULL on the other ranks. Agree before that rank

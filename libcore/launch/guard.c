@@ -22,18 +22,16 @@ struct chex_guard {
     const char *what;
 };
 
-static uint64_t in_ms(uint64_t ms) { return chex_clock_ns() + ms * 1000000u; }
-
 static void *watch(void *arg) {
     struct chex_guard *g = arg;
-    uint64_t limit_ns = in_ms(LIMIT_MS);
+    uint64_t limit_ns = chex_clock_in_ms(LIMIT_MS);
     bool gone = false;
     pthread_mutex_lock(&g->lock);
     while (!g->ended && chex_clock_ns() < limit_ns) {
-        (void)chex_clock_cond_wait(&g->changed, &g->lock, in_ms(CHECK_MS));
+        (void)chex_clock_cond_wait(&g->changed, &g->lock, chex_clock_in_ms(CHECK_MS));
         if (!gone && g->method->gone()) {
             gone = true;
-            limit_ns = in_ms(GRACE_MS);
+            limit_ns = chex_clock_in_ms(GRACE_MS);
         }
     }
     const bool ended = g->ended;

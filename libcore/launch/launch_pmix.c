@@ -79,11 +79,15 @@ struct pmix_self {
     atomic_bool *ended; /* (size) ranks whose node has left the step; it never comes back */
 };
 
+typedef pmix_status_t (*call_fn)(void *arg);
+
 /* One pending request. Freed by the last of its holders. */
 struct ticket {
     pthread_mutex_t lock;
     pthread_cond_t came;
-    int holders; /* the caller and the callback */
+    int holders;      /* the caller and the callback */
+    call_fn function; /* of call_within */
+    void *arg;
     bool done;
     pmix_status_t status;
     void *data;
@@ -145,7 +149,7 @@ static void on_value(pmix_status_t status, pmix_value_t *value, void *arg) {
 static bool ticket_wait(struct ticket *t, uint64_t deadline_ns) {
     pthread_mutex_lock(&t->lock);
     for (uint64_t now = 0; !t->done && now < deadline_ns && !atomic_load(&server_gone);) {
-        const uint64_t next = chex_clock_ns() + GONE_MS * UINT64_C(1000000);
+        const uint64_t next = chex_clock_in_ms(GONE_MS);
         (void)chex_clock_cond_wait(&t->came, &t->lock, next < deadline_ns ? next : deadline_ns);
         now = chex_clock_ns();
     }
@@ -154,42 +158,27 @@ static bool ticket_wait(struct ticket *t, uint64_t deadline_ns) {
     return done;
 }
 
-static uint64_t in_ms(uint64_t ms) { return chex_clock_ns() + ms * 1000000u; }
-
 static uint64_t sooner(uint64_t a_ns, uint64_t b_ns) { return a_ns < b_ns ? a_ns : b_ns; }
 
 /* ---- calls that may never return ---- */
 
-typedef pmix_status_t (*call_fn)(void *arg);
-
-struct call {
-    struct ticket *ticket;
-    call_fn function;
-    void *arg;
-};
-
-static void *run_call(void *arg) {
-    struct call call = *(struct call *)arg;
-    free(arg);
-    const pmix_status_t rc = call.function(call.arg);
-    ticket_answer(call.ticket, rc, NULL);
+static void *run_call(void *ticket) {
+    struct ticket *t = ticket;
+    ticket_answer(t, t->function(t->arg), NULL);
     return NULL;
 }
 
 /* Runs function(arg) on a thread and waits until the deadline, or until the server is gone. False:
  * the function has not returned. The thread then continues, and `arg` must stay valid for ever. */
 static bool call_within(call_fn function, void *arg, uint64_t deadline_ns, pmix_status_t *rc_out) {
-    struct call *call = malloc(sizeof *call);
-    struct ticket *t = call ? ticket_create() : NULL;
+    struct ticket *t = ticket_create();
     pthread_t thread;
     *rc_out = PMIX_ERR_NOMEM;
-    if (!t) {
-        free(call);
+    if (!t)
         return true;
-    }
-    *call = (struct call){.ticket = t, .function = function, .arg = arg};
-    if (pthread_create(&thread, NULL, run_call, call) != 0) {
-        free(call);
+    t->function = function;
+    t->arg = arg;
+    if (pthread_create(&thread, NULL, run_call, t) != 0) {
         ticket_drop(t, 2);
         return true;
     }
@@ -408,7 +397,7 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
     s->launch = *launch;
     s->status = chex_error_set(&s->error, CHEX_E_RESOURCE, "cannot start a thread for PMIx");
     int kept = stdout_to_stderr();
-    const bool returned = call_within(call_start, s, in_ms(START_MS), &rc);
+    const bool returned = call_within(call_start, s, chex_clock_in_ms(START_MS), &rc);
     stdout_restore(kept);
     if (!returned)
         return server_lost_error(err, "PMIx_Init");
@@ -424,7 +413,7 @@ static enum chex_status init(struct chex_launch *launch, struct chex_error *err)
     } else {
         *err = s->error;
         if (rc == PMIX_SUCCESS)
-            (void)call_within(call_finalize, NULL, in_ms(END_MS), &rc);
+            (void)call_within(call_finalize, NULL, chex_clock_in_ms(END_MS), &rc);
         free(s->self);
     }
     free(s);
@@ -477,7 +466,7 @@ static pmix_status_t call_commit(void *arg) {
 static enum chex_status wait_for_others(struct ticket *t, const char *call, uint64_t deadline_ns,
                                         bool *came_out, struct chex_error *err) {
     for (;;) {
-        *came_out = ticket_wait(t, sooner(in_ms(CHECK_MS), deadline_ns));
+        *came_out = ticket_wait(t, sooner(chex_clock_in_ms(CHECK_MS), deadline_ns));
         if (*came_out)
             return CHEX_OK;
         if (atomic_load(&server_gone))
@@ -485,7 +474,8 @@ static enum chex_status wait_for_others(struct ticket *t, const char *call, uint
         if (chex_clock_ns() >= deadline_ns)
             return CHEX_OK;
         pmix_status_t rc;
-        if (!call_within(call_commit, NULL, sooner(in_ms(SERVER_MS), deadline_ns), &rc) &&
+        if (!call_within(call_commit, NULL, sooner(chex_clock_in_ms(SERVER_MS), deadline_ns),
+                         &rc) &&
             chex_clock_ns() < deadline_ns) {
             atomic_store(&server_silent, true);
             return server_lost_error(err, call);
@@ -536,6 +526,12 @@ static struct ticket *ask(const struct pmix_self *self, int rank, const char *ke
     return t;
 }
 
+/* Pauses between two requests, each time longer. */
+static void pause_longer(unsigned *us) {
+    usleep(*us);
+    *us = *us * 2 < POLL_LAST_US ? *us * 2 : POLL_LAST_US;
+}
+
 /* Repeats the request until the value of `rank` is here (true), the deadline passes, or the server
  * is lost (false). */
 static bool get(const struct pmix_self *self, int rank, const char *key, void *out, size_t bytes,
@@ -559,8 +555,7 @@ static bool get(const struct pmix_self *self, int rank, const char *key, void *o
             return true;
         if (!alive || chex_clock_ns() >= deadline_ns)
             return false;
-        usleep(pause_us);
-        pause_us = pause_us * 2 < POLL_LAST_US ? pause_us * 2 : POLL_LAST_US;
+        pause_longer(&pause_us);
     }
 }
 
@@ -591,15 +586,13 @@ static bool lookup_round(const struct chex_launch *launch, const char *key, int 
 /* Requests go to all ranks at once, so that ranks without a value do not delay the others. */
 static void lookup(const struct chex_launch *launch, const char *key, int from, int to,
                    size_t bytes, void *all_out, bool *came_out, uint64_t wait_ms) {
-    const uint64_t deadline_ns = chex_clock_ns() + wait_ms * 1000000u;
+    const uint64_t deadline_ns = chex_clock_in_ms(wait_ms);
     struct ticket **asked = calloc((size_t)(to - from) + 1, sizeof *asked);
     unsigned pause_us = POLL_FIRST_US;
     memset(came_out, 0, (size_t)(to - from) * sizeof *came_out);
     while (asked && !lookup_round(launch, key, from, to, bytes, all_out, came_out, asked) &&
-           chex_clock_ns() < deadline_ns && !atomic_load(&server_gone)) {
-        usleep(pause_us);
-        pause_us = pause_us * 2 < POLL_LAST_US ? pause_us * 2 : POLL_LAST_US;
-    }
+           chex_clock_ns() < deadline_ns && !atomic_load(&server_gone))
+        pause_longer(&pause_us);
     for (int i = 0; asked && i < to - from; i++)
         if (asked[i])
             ticket_drop(asked[i], 1);
@@ -755,9 +748,9 @@ static enum chex_status lost(const struct chex_launch *launch, const char *name,
 static enum chex_status gather(const struct chex_launch *launch, const char *name, const char *key,
                                const void *mine, size_t bytes, unsigned char *all,
                                uint64_t timeout_ms, struct chex_error *err) {
-    const uint64_t deadline_ns = chex_clock_ns() + timeout_ms * 1000000u;
+    const uint64_t deadline_ns = chex_clock_in_ms(timeout_ms);
     bool came = false;
-    CHEX_TRY(put(key, mine, bytes, sooner(deadline_ns, in_ms(SERVER_MS)), err));
+    CHEX_TRY(put(key, mine, bytes, sooner(deadline_ns, chex_clock_in_ms(SERVER_MS)), err));
     CHEX_TRY(fence(deadline_ns, &came, err));
     if (!came)
         return lost(launch, name, key, timeout_ms, err);
@@ -779,30 +772,16 @@ static enum chex_status gather(const struct chex_launch *launch, const char *nam
     return CHEX_OK;
 }
 
-static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err) {
-    struct pmix_self *self = launch->self;
-    if (self->broken)
-        return chex_error_set(err, CHEX_E_LOST,
-                              "exchange %s: not started, because an earlier exchange failed", name);
-    char key[KEY_BYTES];
-    snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
-    const enum chex_status st = gather(launch, name, key, mine, bytes, all_out, timeout_ms, err);
-    self->broken = st != CHEX_OK;
-    launch->came = self->came;
-    return st;
-}
-
 enum { COLLECT_RANKS = 64 }; /* that rank 0 asks at a time */
 
-static enum chex_status collect_all(const struct chex_launch *launch, const char *name,
-                                    const char *key, const void *mine, size_t bytes, char *all,
-                                    uint64_t timeout_ms, struct chex_error *err) {
-    const uint64_t deadline_ns = in_ms(timeout_ms);
+static enum chex_status gather_at_0(const struct chex_launch *launch, const char *name,
+                                    const char *key, const void *mine, size_t bytes,
+                                    unsigned char *all, uint64_t timeout_ms,
+                                    struct chex_error *err) {
+    const uint64_t deadline_ns = chex_clock_in_ms(timeout_ms);
     bool came[COLLECT_RANKS];
     if (launch->rank != 0)
-        return put(key, mine, bytes, sooner(deadline_ns, in_ms(SERVER_MS)), err);
+        return put(key, mine, bytes, sooner(deadline_ns, chex_clock_in_ms(SERVER_MS)), err);
     memcpy(all, mine, bytes);
     for (int from = 1, to; from < launch->size; from = to) {
         const uint64_t now_ns = chex_clock_ns();
@@ -815,26 +794,41 @@ static enum chex_status collect_all(const struct chex_launch *launch, const char
     return CHEX_OK;
 }
 
-static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
+/* Gathers under a key that was never used before. */
+static enum chex_status with_new_key(
+    enum chex_status (*fn)(const struct chex_launch *launch, const char *name, const char *key,
+                           const void *mine, size_t bytes, unsigned char *all, uint64_t timeout_ms,
+                           struct chex_error *err),
+    struct chex_launch *launch, const char *name, const void *mine, size_t bytes, void *all_out,
+    uint64_t timeout_ms, struct chex_error *err) {
     struct pmix_self *self = launch->self;
     char key[KEY_BYTES];
     if (self->broken)
         return chex_error_set(err, CHEX_E_LOST,
                               "exchange %s: not started, because an earlier exchange failed", name);
     snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
-    const enum chex_status st =
-        collect_all(launch, name, key, mine, bytes, all_out, timeout_ms, err);
+    const enum chex_status st = fn(launch, name, key, mine, bytes, all_out, timeout_ms, err);
     self->broken = st != CHEX_OK;
     launch->came = self->came;
     return st;
 }
 
+static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
+                                 size_t bytes, void *all_out, uint64_t timeout_ms,
+                                 struct chex_error *err) {
+    return with_new_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
+}
+
+static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
+                                size_t bytes, void *all_out, uint64_t timeout_ms,
+                                struct chex_error *err) {
+    return with_new_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
+}
+
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
                                 size_t bytes, struct chex_error *err) {
     (void)launch;
-    return put(key, mine, bytes, in_ms(END_MS), err);
+    return put(key, mine, bytes, chex_clock_in_ms(END_MS), err);
 }
 
 static int abort_status;
@@ -850,7 +844,7 @@ static void abort_all(struct chex_launch *launch, int status) {
     self->broken = true;
     abort_status = status;
     chex_clock_sleep_ms(SPOKEN_MS);
-    (void)call_within(call_abort, NULL, in_ms(END_MS), &rc);
+    (void)call_within(call_abort, NULL, chex_clock_in_ms(END_MS), &rc);
 }
 
 static void finish(struct chex_launch *launch) {
@@ -865,7 +859,8 @@ static void finish(struct chex_launch *launch) {
     int kept = stdout_to_stderr();
     pmix_status_t rc;
     const bool sound = !self->broken && !atomic_load(&server_gone);
-    const bool ended = call_within(call_finalize, NULL, in_ms(sound ? SERVER_MS : END_MS), &rc);
+    const bool ended =
+        call_within(call_finalize, NULL, chex_clock_in_ms(sound ? SERVER_MS : END_MS), &rc);
     stdout_restore(kept);
     free(self->came);
     if (ended) {

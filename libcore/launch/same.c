@@ -9,14 +9,13 @@
 #include "launch/same.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "base/hash.h"
 
 enum { BLOCK_BYTES = 1 << 20 }; /* part of the digest: it is chained over blocks of this size */
@@ -26,35 +25,14 @@ struct content {
     uint64_t known; /* the file could be read */
 };
 
-/* Returns the bytes read (fewer than `want` only at the end of the file), or -1 with errno. */
-static ssize_t read_block(int fd, char *data, size_t want) {
-    size_t done = 0;
-    while (done < want) {
-        const ssize_t got = read(fd, data + done, want - done);
-        if (got == 0)
-            break;
-        if (got > 0)
-            done += (size_t)got;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return (ssize_t)done;
-}
-
 static void digest_file(int fd, char *block, struct content *out) {
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return;
-    for (;;) {
-        const ssize_t got = read_block(fd, block, BLOCK_BYTES);
-        if (got < 0)
-            return;
-        out->digest = chex_hash64_mix(out->digest, block, (size_t)got);
-        out->bytes += (uint64_t)got;
-        if (got < BLOCK_BYTES)
-            break;
-    }
-    out->known = 1;
+    size_t got;
+    do {
+        got = chex_fs_pread(fd, block, BLOCK_BYTES, out->bytes);
+        out->known = errno == 0;
+        out->digest = chex_hash64_mix(out->digest, block, got);
+        out->bytes += got;
+    } while (got == BLOCK_BYTES);
 }
 
 static enum chex_status digest_all(const char *const *paths, size_t count, struct content *out,
@@ -63,9 +41,8 @@ static enum chex_status digest_all(const char *const *paths, size_t count, struc
     if (!block)
         return chex_error_memory(err, NULL);
     for (size_t i = 0; i < count; i++) {
-        /* O_NONBLOCK: a FIFO without a writer must not block this rank. */
-        const int fd = paths[i] ? open(paths[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-        if (fd < 0)
+        int fd;
+        if (!paths[i] || chex_fs_open(paths[i], &fd, NULL, NULL) != CHEX_OK)
             continue;
         digest_file(fd, block, &out[i]);
         close(fd);

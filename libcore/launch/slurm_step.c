@@ -69,7 +69,7 @@ static bool says(const char *answers, const char *node, const char *state) {
 bool chex_slurm_step_ended(const char *job, const char *step, const char *own,
                            const char (*nodes)[CHEX_HOST_BYTES], int count, uint64_t wait_ms,
                            bool *ended_out) {
-    const uint64_t deadline_ns = chex_clock_ns() + wait_ms * 1000000u;
+    const uint64_t deadline_ns = chex_clock_in_ms(wait_ms);
     const size_t size = ((size_t)count + 1) * (CHEX_HOST_BYTES + 8) + 1;
     char *list = malloc(size), *answers = malloc(size);
     char *program = chex_module_file("chexnet-slurm-step");

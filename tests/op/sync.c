@@ -13,7 +13,7 @@
  */
 #include <pthread.h>
 
-#include "launch/coll_impls.h"
+#include "launch/coll.h"
 #include "launch/rank_sum.h"
 #include "op/net.h"
 #include "small_net.h"
