@@ -1,33 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is measured between ranks, with threads for ranks and a collective library of a few lines
- * whose sends wait for the receiver, so that a circle of waiting ranks would hang the test. One
- * rank can be made slow, one can be made to change a bit, and the pass of one rank can fail.
+ * What is measured between ranks, with threads for ranks (tests/thread_coll.h). One rank can be made
+ * slow, one can be made to change a bit, and the pass of one rank can fail.
  */
 #include "check/between.h"
 
-#include <pthread.h>
-
-#include "base/clock.h"
 #include "check/step.h"
-#include "tap.h"
+#include "thread_coll.h"
 
 enum { MOST = 7, COUNT = 5000 };
-
-struct world {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int size, per_node, arrived, round;
-    int slow, faulty; /* ranks; -1: none */
-    const void *box[MOST][MOST];
-    const void *shared[MOST];
-};
-
-static float total[1 << 20]; /* a bucket of gradients */
+static int ranks_per_node;
 
 struct member {
-    struct world *w;
-    int rank;
+    struct coll_rank self;
     enum chex_status st;
     struct chex_error err;
     struct chex_link links[2];
@@ -35,131 +20,16 @@ struct member {
     bool equal; /* of the sums of steps */
 };
 
-/* All have come; the last one in adds up `count` floats. */
-static void meet(struct world *w, size_t count) {
-    const int round = w->round;
-    if (++w->arrived == w->size) {
-        for (size_t i = 0; i < count; i++) {
-            total[i] = 0;
-            for (int r = 0; r < w->size; r++)
-                total[i] += ((const float *)w->shared[r])[i];
-        }
-        w->arrived = 0;
-        w->round++;
-        pthread_cond_broadcast(&w->changed);
-    }
-    while (w->round == round)
-        pthread_cond_wait(&w->changed, &w->lock);
-}
-
-/* Shows `data` to all. */
-static void share(struct member *m, const void *data, size_t add) {
-    m->w->shared[m->rank] = data;
-    meet(m->w, add);
-}
-
-static enum chex_status barrier(void *self, struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    pthread_mutex_lock(&m->w->lock);
-    meet(m->w, 0);
-    pthread_mutex_unlock(&m->w->lock);
-    return CHEX_OK;
-}
-
-static enum chex_status broadcast(void *self, void *data, size_t bytes, int root,
-                                  struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    pthread_mutex_lock(&m->w->lock);
-    share(m, data, 0);
-    if (m->rank != root)
-        memcpy(data, m->w->shared[root], bytes);
-    meet(m->w, 0);
-    pthread_mutex_unlock(&m->w->lock);
-    return CHEX_OK;
-}
-
-static enum chex_status allgather(void *self, const void *mine, size_t bytes, void *all_out,
-                                  struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    pthread_mutex_lock(&m->w->lock);
-    share(m, mine, 0);
-    for (int r = 0; r < m->w->size; r++)
-        memcpy((char *)all_out + (size_t)r * bytes, m->w->shared[r], bytes);
-    meet(m->w, 0);
-    pthread_mutex_unlock(&m->w->lock);
-    return CHEX_OK;
-}
-
-static enum chex_status sum_f32(void *self, float *data, size_t count, struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    pthread_mutex_lock(&m->w->lock);
-    share(m, data, count);
-    memcpy(data, total, count * sizeof *data);
-    if (m->rank == m->w->faulty && count > 7)
-        data[7] += 1;
-    meet(m->w, 0);
-    pthread_mutex_unlock(&m->w->lock);
-    return CHEX_OK;
-}
-
-static enum chex_status send(void *self, const void *data, size_t bytes, int to, int tag,
-                             struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->w;
-    (void)tag, (void)err;
-    if (bytes > 1000 && (m->rank == w->slow || to == w->slow))
-        chex_clock_sleep_ms(20);
-    pthread_mutex_lock(&w->lock);
-    w->box[m->rank][to] = data;
-    pthread_cond_broadcast(&w->changed);
-    while (w->box[m->rank][to])
-        pthread_cond_wait(&w->changed, &w->lock);
-    pthread_mutex_unlock(&w->lock);
-    return CHEX_OK;
-}
-
-static enum chex_status receive(void *self, void *data, size_t bytes, int from, int tag,
-                                struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->w;
-    (void)tag, (void)err;
-    pthread_mutex_lock(&w->lock);
-    while (!w->box[from][m->rank])
-        pthread_cond_wait(&w->changed, &w->lock);
-    memcpy(data, w->box[from][m->rank], bytes);
-    w->box[from][m->rank] = NULL;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-    return CHEX_OK;
-}
-
-static const struct chex_coll_impl threads = {.name = "threads",
-                                              .barrier = barrier,
-                                              .broadcast = broadcast,
-                                              .allgather = allgather,
-                                              .sum_f32 = sum_f32,
-                                              .send = send,
-                                              .receive = receive};
-
 static void *play_links(void *arg) {
     struct member *m = arg;
-    struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
-    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
-    m->st = chex_between_links(&c, m->rank % m->w->per_node, 4096, m->links, &m->err);
-    chex_group_destroy(c.group);
+    m->st = chex_between_links(&m->self.coll, m->self.coll.rank % ranks_per_node, 4096, m->links,
+                               &m->err);
     return NULL;
 }
 
 static void *play_sums(void *arg) {
     struct member *m = arg;
-    struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
-    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
-    m->st = chex_between_sums(&c, COUNT, 0.05, &m->sums, &m->err);
-    chex_group_destroy(c.group);
+    m->st = chex_between_sums(&m->self.coll, COUNT, 0.05, &m->sums, &m->err);
     return NULL;
 }
 
@@ -186,37 +56,27 @@ enum chex_status __wrap_chex_engine_pass(struct chex_engine *e, const struct che
 
 static void *play_steps(void *arg) {
     struct member *m = arg;
-    struct chex_coll c = {.impl = &threads, .self = m, .rank = m->rank, .size = m->w->size};
     struct chex_step *step = NULL;
     struct chex_step_sums sums = {0};
-    BAIL_UNLESS(chex_coll_make_group(&c, "", &m->err) == CHEX_OK, "%s", m->err.text);
     BAIL_UNLESS(chex_step_create("cpu", 1, NULL, &step, &m->err) == CHEX_OK, "%s", m->err.text);
     passes = 0;
-    fails = m->rank == m->w->faulty ? m->w->slow : 0;
-    m->st = chex_step_sum(step, NULL, &c, 0, 1000, &sums, &m->err);
+    fails = m->self.coll.rank == m->self.world->faulty ? m->self.world->slow : 0;
+    m->st = chex_step_sum(step, NULL, &m->self.coll, 0, 1000, &sums, &m->err);
     m->equal = sums.equal;
     chex_step_destroy(step);
-    chex_group_destroy(c.group);
     return NULL;
 }
 
 static struct member members[MOST];
 
 static void run(void *(*play)(void *), int size, int per_node, int slow, int faulty) {
-    static struct world w;
-    pthread_t id[MOST];
+    static struct coll_world w;
     memset(members, 0, sizeof members);
-    w = (struct world){.size = size, .per_node = per_node, .slow = slow, .faulty = faulty};
-    pthread_mutex_init(&w.lock, NULL);
-    pthread_cond_init(&w.changed, NULL);
-    for (int r = 0; r < size; r++) {
-        members[r] = (struct member){.w = &w, .rank = r};
-        BAIL_UNLESS(pthread_create(&id[r], NULL, play, &members[r]) == 0, "thread");
-    }
-    for (int r = 0; r < size; r++)
-        pthread_join(id[r], NULL);
-    pthread_cond_destroy(&w.changed);
-    pthread_mutex_destroy(&w.lock);
+    ranks_per_node = per_node;
+    coll_world_open(&w, size);
+    w.slow = slow;
+    w.faulty = faulty;
+    coll_run(&w, play, members, sizeof *members);
 }
 
 static bool linked(int rank, int before, int behind) {

@@ -6,8 +6,6 @@
  */
 #include "infer/predict_split.h"
 
-#include <pthread.h>
-#include <semaphore.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -15,7 +13,7 @@
 #include "base/rng.h"
 #include "input/augment.h"
 #include "shard/shard_write.h"
-#include "tap.h"
+#include "thread_coll.h"
 
 enum { SHARDS = 2, STORED = 20, SIZE = 14, CLASSES = 3, ROWS = 45, MAX_RANKS = 50 };
 static const size_t shard_rows[SHARDS] = {17, 28};
@@ -170,67 +168,8 @@ static struct chex_engine engine_of(int batch) {
 
 /* ---- the ranks ---- */
 
-struct party {
-    int size;
-    pthread_barrier_t barrier;
-    const void *slot[MAX_RANKS];
-    sem_t full[MAX_RANKS], taken[MAX_RANKS];
-};
-struct member {
-    struct party *party;
-    int rank;
-};
-
-static enum chex_status all_gather(void *self, const void *mine, size_t bytes, void *all,
-                                   struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    m->party->slot[m->rank] = mine;
-    pthread_barrier_wait(&m->party->barrier);
-    for (int r = 0; r < m->party->size; r++)
-        memcpy((char *)all + (size_t)r * bytes, m->party->slot[r], bytes);
-    pthread_barrier_wait(&m->party->barrier);
-    return CHEX_OK;
-}
-
-static enum chex_status cast(void *self, void *data, size_t bytes, int root,
-                             struct chex_error *err) {
-    struct member *m = self;
-    (void)err;
-    if (m->rank == root)
-        m->party->slot[root] = data;
-    pthread_barrier_wait(&m->party->barrier);
-    if (m->rank != root)
-        memcpy(data, m->party->slot[root], bytes);
-    pthread_barrier_wait(&m->party->barrier);
-    return CHEX_OK;
-}
-
-static enum chex_status post(void *self, const void *data, size_t bytes, int to, int tag,
-                             struct chex_error *err) {
-    struct member *m = self;
-    (void)bytes, (void)to, (void)tag, (void)err;
-    m->party->slot[m->rank] = data;
-    sem_post(&m->party->full[m->rank]);
-    sem_wait(&m->party->taken[m->rank]);
-    return CHEX_OK;
-}
-
-static enum chex_status fetch(void *self, void *data, size_t bytes, int from, int tag,
-                              struct chex_error *err) {
-    struct member *m = self;
-    (void)tag, (void)err;
-    sem_wait(&m->party->full[from]);
-    memcpy(data, m->party->slot[from], bytes);
-    sem_post(&m->party->taken[from]);
-    return CHEX_OK;
-}
-
-static const struct chex_coll_impl threads_coll = {
-    .name = "threads", .allgather = all_gather, .broadcast = cast, .send = post, .receive = fetch};
-
 struct answer {
-    struct member member;
+    struct coll_rank self;
     int batch;
     struct chex_eval_config config;
     struct chex_predictions *predictions;
@@ -245,13 +184,8 @@ static void *one_rank(void *arg) {
     struct answer *a = arg;
     a->config.loss = &smoothed;
     struct chex_engine engine = engine_of(a->batch);
-    struct chex_coll coll = {.impl = &threads_coll,
-                             .self = &a->member,
-                             .rank = a->member.rank,
-                             .size = a->member.party->size};
-    BAIL_UNLESS(chex_coll_make_group(&coll, "", &a->err) == CHEX_OK, "%s", a->err.text);
-    a->status = chex_eval_run(&engine, &set, &coll, &a->config, &a->predictions, &a->loss, &a->err);
-    chex_group_destroy(coll.group);
+    a->status =
+        chex_eval_run(&engine, &set, &a->self.coll, &a->config, &a->predictions, &a->loss, &a->err);
     return NULL;
 }
 
@@ -263,24 +197,14 @@ static bool logits;
 
 /* answers: (size); the caller destroys the predictions. */
 static void run(int size, int batch, int workers, enum chex_tta tta, struct answer *answers) {
-    static struct party party;
-    pthread_t thread[MAX_RANKS];
-    party.size = size;
-    pthread_barrier_init(&party.barrier, NULL, (unsigned)size);
-    for (int r = 0; r < size; r++) {
-        sem_init(&party.full[r], 0, 0);
-        sem_init(&party.taken[r], 0, 0);
-        answers[r] = (struct answer){{&party, r}, batch, {workers, tta}, NULL, {NAN, NAN}, 0, {0}};
-        answers[r].config.stop = stops[r];
-        answers[r].config.logits = logits;
-        BAIL_UNLESS(pthread_create(&thread[r], NULL, one_rank, &answers[r]) == 0, "no thread");
-    }
-    for (int r = 0; r < size; r++) {
-        pthread_join(thread[r], NULL);
-        sem_destroy(&party.full[r]);
-        sem_destroy(&party.taken[r]);
-    }
-    pthread_barrier_destroy(&party.barrier);
+    static struct coll_world w;
+    coll_world_open(&w, size);
+    for (int r = 0; r < size; r++)
+        answers[r] = (struct answer){
+            .batch = batch,
+            .config = {.workers = workers, .tta = tta, .stop = stops[r], .logits = logits},
+            .loss = {NAN, NAN}};
+    coll_run(&w, one_rank, answers, sizeof *answers);
 }
 
 /* ---- what it must be ---- */

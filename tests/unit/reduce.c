@@ -8,150 +8,18 @@
  */
 #include "launch/reduce.h"
 
-#include <pthread.h>
-
 #include "fixed_tree.h"
 #include "launch/rank_sum.h"
 #include "launch/reduce_plan.h"
-#include "tap.h"
+#include "thread_coll.h"
 
 enum { MAX_V = 17, COUNT = 101, STEPS = 3 };
-
-/* ---- N ranks in one process ---- */
-
-struct world {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int size;
-    /* A letterbox per (from, to): full while data waits to be taken. */
-    struct {
-        const void *data;
-        size_t bytes;
-        int tag;
-        bool full;
-    } box[MAX_V][MAX_V];
-    int arrived, round;
-    const void *shared[MAX_V];
-    float total[COUNT];
-    int fail_after; /* messages until every call fails; negative: never */
-};
-
-struct member {
-    struct world *world;
-    int rank;
-};
-
-static enum chex_status broken(struct world *w, struct chex_error *err) {
-    if (w->fail_after < 0 || w->fail_after-- > 0)
-        return CHEX_OK;
-    w->fail_after = 0;
-    pthread_cond_broadcast(&w->changed);
-    return chex_error_set(err, CHEX_E_LOST, "the wire is cut");
-}
-
-static enum chex_status fake_send(void *self, const void *data, size_t bytes, int to, int tag,
-                                  struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->world;
-    pthread_mutex_lock(&w->lock);
-    enum chex_status st = broken(w, err);
-    if (st == CHEX_OK) {
-        w->box[m->rank][to].data = data;
-        w->box[m->rank][to].bytes = bytes;
-        w->box[m->rank][to].tag = tag;
-        w->box[m->rank][to].full = true;
-        pthread_cond_broadcast(&w->changed);
-        while (w->box[m->rank][to].full && w->fail_after != 0)
-            pthread_cond_wait(&w->changed, &w->lock);
-        st = broken(w, err);
-    }
-    pthread_mutex_unlock(&w->lock);
-    return st;
-}
-
-static enum chex_status fake_receive(void *self, void *data, size_t bytes, int from, int tag,
-                                     struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->world;
-    pthread_mutex_lock(&w->lock);
-    while (!w->box[from][m->rank].full && w->fail_after != 0)
-        pthread_cond_wait(&w->changed, &w->lock);
-    enum chex_status st = broken(w, err);
-    if (st == CHEX_OK) {
-        if (w->box[from][m->rank].bytes != bytes || w->box[from][m->rank].tag != tag)
-            st = chex_error_set(err, CHEX_E_FAIL, "a message of another bucket");
-        else
-            memcpy(data, w->box[from][m->rank].data, bytes);
-        w->box[from][m->rank].full = false;
-        pthread_cond_broadcast(&w->changed);
-    }
-    pthread_mutex_unlock(&w->lock);
-    return st;
-}
-
-/* All have come; the last one in does `work`. */
-static void meet(struct world *w, void (*work)(struct world *w, size_t n), size_t n) {
-    int round = w->round;
-    if (++w->arrived == w->size) {
-        if (work)
-            work(w, n);
-        w->arrived = 0;
-        w->round++;
-        pthread_cond_broadcast(&w->changed);
-    }
-    while (w->round == round)
-        pthread_cond_wait(&w->changed, &w->lock);
-}
-
-static enum chex_status fake_broadcast(void *self, void *data, size_t bytes, int root,
-                                       struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->world;
-    (void)err;
-    pthread_mutex_lock(&w->lock);
-    w->shared[m->rank] = data;
-    meet(w, NULL, 0);
-    if (m->rank != root)
-        memcpy(data, w->shared[root], bytes);
-    meet(w, NULL, 0);
-    pthread_mutex_unlock(&w->lock);
-    return CHEX_OK;
-}
-
-static void add_all(struct world *w, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        w->total[i] = 0;
-        for (int r = 0; r < w->size; r++)
-            w->total[i] += ((const float *)w->shared[r])[i];
-    }
-}
-
-static enum chex_status fake_sum(void *self, float *data, size_t count, struct chex_error *err) {
-    struct member *m = self;
-    struct world *w = m->world;
-    (void)err;
-    pthread_mutex_lock(&w->lock);
-    w->shared[m->rank] = data;
-    meet(w, add_all, count);
-    memcpy(data, w->total, count * sizeof *data);
-    meet(w, NULL, 0);
-    pthread_mutex_unlock(&w->lock);
-    return CHEX_OK;
-}
-
-static const struct chex_coll_impl fake = {.name = "threads",
-                                           .broadcast = fake_broadcast,
-                                           .sum_f32 = fake_sum,
-                                           .send = fake_send,
-                                           .receive = fake_receive};
 
 /* ---- one run ---- */
 
 struct rank_job {
-    struct world *world;
+    struct coll_rank self;
     struct chex_reduce_config config;
-    struct chex_coll coll;
-    struct member member;
     bool silent; /* keeps the last piece of each pass to itself */
     enum chex_status st;
     struct chex_error err;
@@ -176,9 +44,10 @@ static void *play(void *arg) {
     struct rank_job *job = arg;
     struct chex_reduce *reduce = NULL;
     int from, to;
-    job->config.coll = &job->coll;
+    job->config.coll = &job->self.coll;
     job->st = chex_reduce_create(&job->config, &reduce, &job->err);
-    chex_reduce_run(job->config.logical_ranks, job->coll.size, job->coll.rank, &from, &to);
+    chex_reduce_run(job->config.logical_ranks, job->self.coll.size, job->self.coll.rank, &from,
+                    &to);
     for (int step = 0; step < STEPS && job->st == CHEX_OK; step++) {
         const float *sum = NULL;
         double exposed_s = -1;
@@ -197,29 +66,15 @@ static void *play(void *arg) {
 
 static void play_all(struct rank_job *jobs, int size, int logical_ranks, bool deterministic,
                      int fail_after) {
-    pthread_t thread[MAX_V];
-    struct world *w = calloc(1, sizeof *w);
-    BAIL_UNLESS(w, "memory");
-    w->size = size;
-    w->fail_after = fail_after;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
-    for (int r = 0; r < size; r++) {
-        jobs[r].world = w;
-        jobs[r].member = (struct member){w, r};
-        jobs[r].coll = (struct chex_coll){&fake, &jobs[r].member, r, size};
+    static struct coll_world w;
+    coll_world_open(&w, size);
+    w.fail_after = fail_after;
+    for (int r = 0; r < size; r++)
         jobs[r].config = (struct chex_reduce_config){.logical_ranks = logical_ranks,
                                                      .count = COUNT,
                                                      .bucket_bytes = 32 * sizeof(float),
                                                      .deterministic = deterministic};
-    }
-    for (int r = 0; r < size; r++)
-        BAIL_UNLESS(pthread_create(&thread[r], NULL, play, &jobs[r]) == 0, "thread");
-    for (int r = 0; r < size; r++)
-        pthread_join(thread[r], NULL);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    coll_run(&w, play, jobs, sizeof *jobs);
 }
 
 static bool as_defined(const struct rank_job *jobs, int size, int V) {
@@ -308,21 +163,19 @@ static void *sum_in_passes(void *arg) {
 
 /* N processes play V logical ranks; logical rank `failing` gives up in step 1. */
 static void sum_all(struct summing *jobs, int N, int V, int failing, int fail_after) {
-    struct world w = {.size = N, .fail_after = fail_after};
-    struct member members[MAX_V];
-    struct chex_coll coll[MAX_V];
+    static struct coll_world w;
+    struct coll_rank members[MAX_V];
     struct chex_rank_sum *sums[MAX_V];
     pthread_t thread[MAX_V];
     struct chex_error err = {0};
-    pthread_mutex_init(&w.lock, NULL);
-    pthread_cond_init(&w.changed, NULL);
+    coll_world_open(&w, N);
+    w.fail_after = fail_after;
     memset(jobs, 0, MAX_V * sizeof *jobs);
     for (int r = 0, v = 0; r < N; r++) {
         int from, to;
-        members[r] = (struct member){&w, r};
-        coll[r] = (struct chex_coll){&fake, &members[r], r, N};
-        BAIL_UNLESS(chex_rank_sum_create(&coll[r], V, COUNT, &sums[r], &err) == CHEX_OK, "%s",
-                    err.text);
+        coll_join(&w, &members[r], r);
+        BAIL_UNLESS(chex_rank_sum_create(&members[r].coll, V, COUNT, &sums[r], &err) == CHEX_OK,
+                    "%s", err.text);
         for (chex_reduce_run(V, N, r, &from, &to); v < to; v++) {
             jobs[v].sum = sums[r];
             jobs[v].v = v;
@@ -335,8 +188,7 @@ static void sum_all(struct summing *jobs, int N, int V, int failing, int fail_af
         pthread_join(thread[v], NULL);
     for (int r = 0; r < N; r++)
         chex_rank_sum_destroy(sums[r]);
-    pthread_cond_destroy(&w.changed);
-    pthread_mutex_destroy(&w.lock);
+    coll_world_close(&w);
 }
 
 static void check_sums_in_passes(void) {
@@ -371,7 +223,7 @@ static void check_sums_in_passes(void) {
     OK(reported, "an error of the collectives ends the passes of each process: %s",
        jobs[0].err.text);
 
-    struct chex_coll one = {.impl = &fake, .size = 1};
+    struct chex_coll one = {.impl = &coll_threads, .size = 1};
     struct chex_rank_sum *sum = NULL;
     double values[3] = {1, 2, 3};
     BAIL_UNLESS(chex_rank_sum_create(&one, 1, 2, &sum, &err) == CHEX_OK, "%s", err.text);
@@ -400,7 +252,7 @@ static void check_failures(void) {
     OK(jobs[0].st == CHEX_E_FAIL && strstr(jobs[0].err.text, "logical rank 0"),
        "a pass that reports too little is found: %s", jobs[0].err.text);
 
-    struct chex_coll one = {.impl = &fake, .size = 3};
+    struct chex_coll one = {.impl = &coll_threads, .size = 3};
     struct chex_reduce_config config = {.coll = &one, .logical_ranks = 2, .count = 5};
     OK_STATUS(chex_reduce_create(&config, &reduce, &err), CHEX_E_USAGE, err, "too few for 3 ranks");
     one.size = 1;
