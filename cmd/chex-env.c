@@ -140,17 +140,6 @@ static enum chex_status print_json(const struct chex_check_report *report, struc
     return CHEX_OK;
 }
 
-/* Outside of job steps: a launch of one process, without regard to the environment. */
-static void launch_alone(struct chex_launch *launch) {
-    *launch = (struct chex_launch){
-        .method = "single", .size = 1, .local_size = 1, .nodes = 1, .impl = NULL};
-    const char *node = getenv("SLURMD_NODENAME");
-    if (node && *node)
-        snprintf(launch->host, sizeof launch->host, "%s", node);
-    else if (gethostname(launch->host, sizeof launch->host - 1) != 0)
-        snprintf(launch->host, sizeof launch->host, "unknown");
-}
-
 /* True on the process that prints: rank 0. If the launch failed, each process has rank 0, so the
  * rank in the environment decides. */
 static bool is_reporter(const struct chex_launch *launch, bool launched) {
@@ -344,7 +333,7 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
             context.launch_error = &launch_error;
     }
     if (!launched)
-        launch_alone(&launch);
+        (void)chex_launch_init_alone(&launch, NULL); /* never fails */
     chex_log_set_level((enum chex_log_level)s->common.log_level);
     chex_log_set_rank(launch.rank, launch.size, launch.host);
     const bool reporter = is_reporter(&launch, launched);

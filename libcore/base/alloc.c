@@ -5,10 +5,11 @@
  */
 #include "base/alloc.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+
+#include "base/fs.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -80,15 +81,9 @@ void chex_alloc_unmap(void *p, size_t bytes) {
 /* VmHWM first: ru_maxrss survives exec, so it can be the peak of the program that started this one.
  */
 uint64_t chex_alloc_peak_rss_bytes(void) {
-    FILE *f = fopen("/proc/self/status", "r");
-    char line[256];
-    unsigned long long kib = 0;
-    while (f && kib == 0 && fgets(line, sizeof line, f))
-        sscanf(line, "VmHWM: %llu kB", &kib);
-    if (f)
-        fclose(f);
+    uint64_t kib = 0;
     struct rusage u;
-    if (kib == 0 && getrusage(RUSAGE_SELF, &u) == 0)
-        kib = (unsigned long long)u.ru_maxrss;
-    return (uint64_t)kib * 1024;
+    if (!chex_fs_number("", "proc/self/status", "VmHWM:", &kib) && getrusage(RUSAGE_SELF, &u) == 0)
+        kib = (uint64_t)u.ru_maxrss;
+    return kib * 1024;
 }

@@ -8,11 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void mark_truncation(char *text, size_t size, int wanted) {
-    if (wanted >= (int)size)
-        memcpy(text + size - 4, "...", 4);
-}
-
 enum chex_status(chex_error_set)(struct chex_error *err, enum chex_status status, const char *fmt,
                                  ...) {
     int saved = errno;
@@ -21,61 +16,48 @@ enum chex_status(chex_error_set)(struct chex_error *err, enum chex_status status
         va_start(ap, fmt);
         int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
-        mark_truncation(err->text, sizeof err->text, n);
+        if (n >= (int)sizeof err->text)
+            memcpy(err->text + sizeof err->text - 4, "...", 4);
         err->status = status;
     }
     errno = saved;
     return status;
 }
 
+/* Formats the caller's text into `head`. */
+#define FORMAT(head, fmt)                                                                          \
+    do {                                                                                           \
+        va_list ap;                                                                                \
+        va_start(ap, fmt);                                                                         \
+        vsnprintf(head, sizeof head, fmt, ap);                                                     \
+        va_end(ap);                                                                                \
+    } while (0)
+
 enum chex_status(chex_error_prefix)(struct chex_error *err, enum chex_status status,
                                     const char *fmt, ...) {
-    int saved = errno;
-    if (err) {
-        char prefix[CHEX_ERROR_TEXT_BYTES], old[CHEX_ERROR_TEXT_BYTES];
-        va_list ap;
-        va_start(ap, fmt);
-        vsnprintf(prefix, sizeof prefix, fmt, ap);
-        va_end(ap);
-        memcpy(old, err->text, sizeof old);
-        int n = snprintf(err->text, sizeof err->text, "%s: %s", prefix, old);
-        mark_truncation(err->text, sizeof err->text, n);
-        err->status = status;
-    }
-    errno = saved;
-    return status;
+    char prefix[CHEX_ERROR_TEXT_BYTES];
+    FORMAT(prefix, fmt);
+    const struct chex_error old = err ? *err : (struct chex_error){0};
+    return chex_error_set(err, status, "%s: %s", prefix, old.text);
 }
 
 enum chex_status(chex_error_memory)(struct chex_error *err, const char *fmt, ...) {
     char what[CHEX_ERROR_TEXT_BYTES];
     if (!fmt)
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
+    FORMAT(what, fmt);
     return chex_error_set(err, CHEX_E_RESOURCE, "%s: out of memory", what);
 }
 
 enum chex_status(chex_error_errno)(struct chex_error *err, enum chex_status status, int errno_value,
                                    const char *fmt, ...) {
-    int saved = errno;
+    char head[CHEX_ERROR_TEXT_BYTES];
+    FORMAT(head, fmt);
     if (errno_value == ENOSPC || errno_value == EDQUOT || errno_value == ENOMEM)
         status = CHEX_E_RESOURCE;
     else if (errno_value == EMFILE || errno_value == ENFILE)
         status = CHEX_E_ENV;
-    if (err) {
-        char head[CHEX_ERROR_TEXT_BYTES];
-        va_list ap;
-        va_start(ap, fmt);
-        vsnprintf(head, sizeof head, fmt, ap);
-        va_end(ap);
-        int n = snprintf(err->text, sizeof err->text, "%s: %s", head, strerror(errno_value));
-        mark_truncation(err->text, sizeof err->text, n);
-        err->status = status;
-    }
-    errno = saved;
-    return status;
+    return chex_error_set(err, status, "%s: %s", head, strerror(errno_value));
 }
 
 const char *chex_status_text(enum chex_status status) {

@@ -304,9 +304,6 @@ enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **s
     return CHEX_OK;
 }
 
-/* Whether `text` has only characters of `set`. */
-static bool only(const char *text, const char *set) { return !text[strspn(text, set)]; }
-
 bool chex_fs_is_temp(const char *name, size_t *bare_out) {
     const char *mark = NULL;
     for (const char *p = name; (p = strstr(p, temp_mark)); p++)
@@ -314,11 +311,9 @@ bool chex_fs_is_temp(const char *name, size_t *bare_out) {
     if (!mark || mark == name)
         return false;
     const char *tail = mark + strlen(temp_mark);
-    bool random = strlen(tail) == TEMP_LETTERS && only(tail, temp_alphabet);
-    bool pid = *tail && only(tail, "0123456789");
     if (bare_out)
         *bare_out = (size_t)(mark - name);
-    return random || pid;
+    return strlen(tail) == TEMP_LETTERS && !tail[strspn(tail, temp_alphabet)];
 }
 
 void chex_fs_remove_temps(const char *path) {
@@ -420,38 +415,40 @@ enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err) {
     return CHEX_OK;
 }
 
+char *chex_fs_existing(const char *path) {
+    char *at = chex_fs_format("%s", *path ? path : ".");
+    struct stat s;
+    while (at && stat(at, &s) != 0 && (errno == ENOENT || errno == ENOTDIR) && strcmp(at, ".")) {
+        char *up = dirname(at);
+        if (up != at)
+            strcpy(at, up); /* "." or "/" */
+    }
+    return at;
+}
+
 bool chex_fs_is_local(const char *path) {
     static const uint32_t local[] = {TMPFS_MAGIC,          RAMFS_MAGIC,      EXT4_SUPER_MAGIC,
                                      XFS_SUPER_MAGIC,      F2FS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
                                      OVERLAYFS_SUPER_MAGIC};
     struct statfs fs;
-    char dir[4096];
-    snprintf(dir, sizeof dir, "%s", path);
-    while (statfs(dir, &fs) != 0) {
-        char *slash = strrchr(dir, '/');
-        if (errno != ENOENT || slash == dir)
-            return false;
-        snprintf(slash ? slash : dir, 2, slash ? "" : ".");
-    }
-    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+    char *at = chex_fs_existing(path);
+    const bool known = at && statfs(at, &fs) == 0;
+    free(at);
+    for (size_t i = 0; known && i < sizeof local / sizeof local[0]; i++)
         if ((uint32_t)fs.f_type == local[i])
             return true;
     return false;
 }
 
 enum chex_status chex_fs_free_bytes(const char *path, uint64_t *bytes_out, struct chex_error *err) {
-    char *copy = strdup(path);
-    if (!copy)
-        return chex_error_memory(err, "%s", path);
-    char *at = copy;
     struct statvfs s;
-    int rc;
-    while ((rc = statvfs(at, &s)) != 0 && errno == ENOENT && strcmp(at, "/") && strcmp(at, "."))
-        at = dirname(at);
-    int saved = errno;
-    free(copy);
-    if (rc != 0)
-        return chex_error_errno(err, CHEX_E_ENV, saved, "cannot read the free space of %s", path);
+    char *at = chex_fs_existing(path);
+    if (!at)
+        return chex_error_memory(err, "%s", path);
+    const int why = statvfs(at, &s) == 0 ? 0 : errno;
+    free(at);
+    if (why)
+        return chex_error_errno(err, CHEX_E_ENV, why, "cannot read the free space of %s", path);
     *bytes_out = (uint64_t)s.f_bavail * s.f_frsize;
     return CHEX_OK;
 }
@@ -499,19 +496,19 @@ enum chex_status chex_fs_flush_stdout(struct chex_error *err) {
                           errno ? ": " : "", errno ? strerror(errno) : "");
 }
 
-bool chex_fs_number(const char *path, const char *key, uint64_t *out) {
-    char line[4352];
+bool chex_fs_number(const char *root, const char *file, const char *key, uint64_t *out) {
+    char path[16384], line[4352];
     bool found = false;
+    snprintf(path, sizeof path, "%s/%s", root, file);
     FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    while (!found && fgets(line, sizeof line, f)) {
+    while (f && !found && fgets(line, sizeof line, f)) {
         if (strncmp(line, key, strlen(key)) != 0)
             continue;
         char *end;
         *out = strtoull(line + strlen(key), &end, 10);
         found = end != line + strlen(key);
     }
-    fclose(f);
+    if (f)
+        fclose(f);
     return found;
 }

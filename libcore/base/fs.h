@@ -70,8 +70,7 @@ enum chex_status chex_fs_write(const char *path, const void *data, size_t size,
                                struct chex_error *err);
 
 /* Temporary files have names of their target and random letters: PATH.tmp.k3x09qwz. All are made by
- * these functions, so another user can neither guess a name nor place a link under it. (Versions
- * up to 0.1.0 wrote PATH.tmp.PID.) */
+ * these functions, so another user can neither guess a name nor place a link under it. */
 
 /* Creates an empty temporary file for `path` in the same folder: for reading and writing, new
  * (O_EXCL), never through a link.
@@ -97,7 +96,7 @@ enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_
  * by rename of a temporary name. */
 enum chex_status chex_fs_alias(const char *file, const char *path, struct chex_error *err);
 
-/* Whether `name` is a temporary name of either form. bare_out (may be NULL): bytes of the target's
+/* Whether `name` is a temporary name. bare_out (may be NULL): bytes of the target's
  * name at its beginning. */
 bool chex_fs_is_temp(const char *name, size_t *bare_out);
 
@@ -105,13 +104,17 @@ bool chex_fs_is_temp(const char *name, size_t *bare_out);
  * still writes one: call it only under a lock that every writer of the folder holds. */
 void chex_fs_remove_temps(const char *path);
 
-/* Reads the number after `key` at the start of a line of a small text file, as in /proc and
- * cgroups. key "": the number is alone in its line. False: no such file, line or number ("max" is
- * no number). */
-bool chex_fs_number(const char *path, const char *key, uint64_t *out);
+/* Reads the number after `key` at the start of a line of the small text file ROOT/FILE, as in /proc
+ * and cgroups. key "": the number is alone in its line. False: no such file, line or number ("max"
+ * is no number). */
+bool chex_fs_number(const char *root, const char *file, const char *key, uint64_t *out);
 
 /* Removes a tree; a missing one is no error. */
 enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
+
+/* The nearest part of `path` that exists, in a fresh string; the caller frees it. NULL only when
+ * out of memory. */
+char *chex_fs_existing(const char *path);
 
 /* Whether the nearest folder of `path` that exists is on a file system of this node alone. */
 bool chex_fs_is_local(const char *path);

@@ -8,8 +8,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <zlib.h>
+
+#include "base/fs.h"
 
 #if CHEXNET_HAVE_ISAL
 #include <isa-l.h>
@@ -74,16 +75,13 @@ static uint64_t position(const struct chex_gunzip *g) {
 static enum chex_status fill(struct chex_gunzip *g, struct chex_error *err) {
     if (g->in_at < g->in_end)
         return CHEX_OK;
-    ssize_t n;
-    do
-        n = pread(g->fd, g->in, IN_BYTES, (off_t)g->file_at);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
+    const size_t n = chex_fs_pread(g->fd, g->in, IN_BYTES, g->file_at);
+    if (n == 0 && errno)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read at byte %llu",
                                 (unsigned long long)g->file_at);
     g->in_at = 0;
-    g->in_end = (size_t)n;
-    g->file_at += (uint64_t)n;
+    g->in_end = n;
+    g->file_at += n;
     return CHEX_OK;
 }
 
@@ -190,18 +188,16 @@ static enum chex_status step_isal(struct chex_gunzip *g, size_t *made_out, bool 
         seek(g, position(g) - (uint64_t)s->read_in_length / 8);
     return rc < 0 ? damaged(g, isal_text(rc), err) : CHEX_OK;
 }
+#else
+#define step_isal step_zlib
 #endif
 
 static enum chex_status step(struct chex_gunzip *g, size_t *made_out, struct chex_error *err) {
     bool ended = false;
     CHEX_TRY(fill(g, err));
     bool dry = g->in_at == g->in_end;
-#if CHEXNET_HAVE_ISAL
     enum chex_status st =
         g->portable ? step_zlib(g, made_out, &ended, err) : step_isal(g, made_out, &ended, err);
-#else
-    enum chex_status st = step_zlib(g, made_out, &ended, err);
-#endif
     if (st == CHEX_OK && ended)
         g->phase = BETWEEN;
     else if (st == CHEX_OK && dry && *made_out == 0)

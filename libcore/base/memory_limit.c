@@ -13,28 +13,22 @@
 #include "base/fs.h"
 #include "base/units.h"
 
-enum { PATH_BYTES = 4096 };
-
 /* What one group allows; UINT64_MAX without a limit. */
 static uint64_t limit_of(const char *group, bool v2) {
-    char path[4 * PATH_BYTES];
     uint64_t limit;
-    snprintf(path, sizeof path, "%s/%s", group, v2 ? "memory.max" : "memory.limit_in_bytes");
-    return chex_fs_number(path, "", &limit) ? limit : UINT64_MAX;
+    return chex_fs_number(group, v2 ? "memory.max" : "memory.limit_in_bytes", "", &limit)
+               ? limit
+               : UINT64_MAX;
 }
 
 /* What one group has left; UINT64_MAX without a limit. The kernel counts cached file pages as used,
  * but reclaims them when memory is needed, so the inactive ones are subtracted. */
 static uint64_t left_by(const char *group, bool v2) {
-    char path[4 * PATH_BYTES];
     uint64_t limit = limit_of(group, v2), used, old = 0;
-    if (limit == UINT64_MAX)
+    if (limit == UINT64_MAX ||
+        !chex_fs_number(group, v2 ? "memory.current" : "memory.usage_in_bytes", "", &used))
         return UINT64_MAX;
-    snprintf(path, sizeof path, "%s/%s", group, v2 ? "memory.current" : "memory.usage_in_bytes");
-    if (!chex_fs_number(path, "", &used))
-        return UINT64_MAX;
-    snprintf(path, sizeof path, "%s/memory.stat", group);
-    chex_fs_number(path, v2 ? "inactive_file " : "total_inactive_file ", &old);
+    chex_fs_number(group, "memory.stat", v2 ? "inactive_file " : "total_inactive_file ", &old);
     used -= old < used ? old : used;
     return limit > used ? limit - used : 0;
 }
@@ -63,20 +57,16 @@ uint64_t chex_memory_group_bytes(const char *root) {
 }
 
 uint64_t chex_memory_free_bytes(const char *root) {
-    char path[PATH_BYTES];
     uint64_t kib;
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!chex_fs_number(path, "MemAvailable:", &kib))
+    if (!chex_fs_number(root, "proc/meminfo", "MemAvailable:", &kib))
         return 0;
     uint64_t left = ask_cgroups(left_by, root);
     return left < kib * 1024 ? left : kib * 1024;
 }
 
 uint64_t chex_memory_own_bytes(const char *root) {
-    char path[PATH_BYTES];
     uint64_t kib;
-    snprintf(path, sizeof path, "%s/proc/self/status", root);
-    return chex_fs_number(path, "RssAnon:", &kib) ? kib * 1024 : 0;
+    return chex_fs_number(root, "proc/self/status", "RssAnon:", &kib) ? kib * 1024 : 0;
 }
 
 /* A number of MiB in the environment, in bytes; 0 if unset or without limit. */
@@ -97,12 +87,10 @@ static uint64_t allowed_by_slurm(void) {
 }
 
 struct chex_memory_limit chex_memory_limit(const char *root) {
-    char path[PATH_BYTES];
     uint64_t kib, swap_kib = 0;
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (!chex_fs_number(path, "MemTotal:", &kib))
+    if (!chex_fs_number(root, "proc/meminfo", "MemTotal:", &kib))
         return (struct chex_memory_limit){.from = "machine"};
-    chex_fs_number(path, "SwapTotal:", &swap_kib);
+    chex_fs_number(root, "proc/meminfo", "SwapTotal:", &swap_kib);
     struct chex_memory_limit limit = {.bytes = (kib + swap_kib) * 1024, .from = "machine"};
     const uint64_t group = ask_cgroups(limit_of, root), slurm = allowed_by_slurm();
     if (group < limit.bytes)

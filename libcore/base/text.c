@@ -203,6 +203,17 @@ int chex_text_compare_ends(const char *a, const char *b) {
     return m && n ? (a[m - 1] > b[n - 1] ? 1 : -1) : (m > 0) - (n > 0);
 }
 
+bool chex_text_next_range(const char **list, long *from_out, long *to_out) {
+    char *end;
+    *from_out = *to_out = strtol(*list, &end, 10);
+    if (end == *list)
+        return false;
+    if (*end == '-')
+        *to_out = strtol(end + 1, &end, 10);
+    *list = *end == ',' ? end + 1 : end;
+    return true;
+}
+
 int chex_text_columns(const char *text) {
     int columns = 0;
     for (; *text; text++)

@@ -193,6 +193,14 @@ enum chex_status chex_check_expected_read(const char *path,
                                           struct chex_error *err);
 void chex_check_expected_destroy(struct chex_check_expected *e); /* NULL allowed */
 
+/* Compares an answer with the expected values.
+ * - Fails it if the found text differs from the expected one, or if a figure is beyond its limit.
+ * - Only warns the user if other processes disturbed the measurement.
+ * - Only warns if the limit is within four times the spread of the measurement.
+ * - Ignores the limit of a figure that was not measured. */
+void chex_check_expected_apply(const struct chex_check_expected *e, const struct chex_check *check,
+                               struct chex_check_result *r);
+
 /* Lists the checks that have expected values and were not measured: "a, b", cut to `size`. Checks
  * that do not exist in this mode are left out. Returns the level that measures all; 0: none. */
 int chex_check_expected_left_out(const struct chex_check_expected *e,

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
-#include "check/expected.h"
+#include "check/check.h"
 
 struct chex_check_expected {
     json_t *values;

@@ -19,21 +19,16 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "check/checks.h"
+#include "check/storage.h"
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
-/* Writes a small file. Returns 0, or the errno of the first step that failed. The file has no name
- * while it is written, so that a process that is killed leaves nothing. */
+/* Writes a small file. Returns 0, or the errno of the first step that failed. */
 static int try_write(const char *dir) {
     static const char bytes[4096];
-    char path[4096];
-    int status = 0;
-    if (snprintf(path, sizeof path, "%s/.chex-env-XXXXXX", dir) >= (int)sizeof path)
-        return ENAMETOOLONG;
-    int fd = mkstemp(path);
+    int status = 0, fd = chex_storage_open_nameless(dir);
     if (fd < 0)
         return errno;
-    unlink(path);
     if (write(fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes || fsync(fd) != 0)
         status = errno ? errno : ENOSPC;
     close(fd);

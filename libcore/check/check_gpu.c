@@ -21,7 +21,7 @@
 
 /* The GPUs of the node, and the indices of those of this task. */
 struct node {
-    struct chex_nvml nvml;
+    struct chex_nvml *nvml; /* the caller frees it */
     int mine[CHEX_GPU_MAX], count;
 };
 
@@ -45,34 +45,33 @@ static enum chex_verdict worst(const struct chex_check_context *c) {
     return wanted(c) ? CHEX_FAIL : CHEX_WARN;
 }
 
-/* Reads the current state of the node's GPUs. The caller frees the result. NULL: nothing to check;
- * *r is then a skip with the reason. gpu-driver and gpu-visible report the cause as a failure. */
-static struct node *open_node(const struct chex_check_context *c, struct chex_check_result *r) {
+/* Reads the current state of the node's GPUs. False: nothing to check; *r is then a skip with the
+ * reason, and nothing is to free. gpu-driver and gpu-visible report the cause as a failure. */
+static bool open_node(const struct chex_check_context *c, struct node *n,
+                      struct chex_check_result *r) {
     struct chex_error err = {0};
-    struct node *n = chex_alloc_zeroed(1, sizeof *n);
-    if (!n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
+    *n = (struct node){.count = 0};
+    if (chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
         chex_check_skip(r, "%s",
-                        !n          ? "out of memory"
-                        : wanted(c) ? "not known without a driver: see gpu-driver"
+                        err.status == CHEX_E_RESOURCE ? err.text
+                        : wanted(c)                   ? "not known without a driver: see gpu-driver"
                                     : "no GPU was allotted, and there is no driver");
-        free(n);
-        return NULL;
+        return false;
     }
     if (c->mode == CHEX_MODE_JOB) {
-        if (chex_nvml_visible(&n->nvml, n->mine, &n->count, &err) != CHEX_OK)
+        if (chex_nvml_visible(n->nvml, n->mine, &n->count, &err) != CHEX_OK)
             n->count = 0;
     } else {
-        for (int i = 0; i < n->nvml.count; i++)
-            if (!n->nvml.gpus[i].denied)
+        for (int i = 0; i < n->nvml->count; i++)
+            if (!n->nvml->gpus[i].denied)
                 n->mine[n->count++] = i;
     }
-    if (n->count == 0 || !may_examine(c)) {
-        chex_check_skip(r, "%s",
-                        wanted(c) ? "none is visible: see gpu-visible" : "no GPU was allotted");
-        free(n);
-        return NULL;
-    }
-    return n;
+    if (n->count > 0 && may_examine(c))
+        return true;
+    chex_check_skip(r, "%s",
+                    wanted(c) ? "none is visible: see gpu-visible" : "no GPU was allotted");
+    free(n->nvml);
+    return false;
 }
 
 /* ---- gpu-driver ---- */
@@ -81,7 +80,7 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
     const int built = chex_cuda_runtime();
     struct chex_error err = {0};
     bool needed = wanted(c);
-    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
+    struct chex_nvml *nvml;
     if (built)
         chex_check_expect(r, "one for CUDA %d.%d or newer", built / 1000, built % 1000 / 10);
     else
@@ -89,7 +88,7 @@ static void probe_driver(const struct chex_check_context *c, struct chex_check_r
                              : c->mode == CHEX_MODE_HEALTH
                                  ? "one that answers, if the node has GPUs"
                                  : "one, as a GPU was allotted");
-    const enum chex_status st = nvml ? chex_nvml_read(nvml, &err) : chex_error_memory(&err, NULL);
+    const enum chex_status st = chex_nvml_read(&nvml, &err);
     if (st == CHEX_OK)
         chex_check_found(r, "%s, for CUDA %d.%d", nvml->driver, nvml->cuda / 1000,
                          nvml->cuda % 1000 / 10);
@@ -128,31 +127,30 @@ CHEX_CHECK(gpu_driver, .name = "gpu-driver",
 
 static void probe_visible(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
-    struct node *n = chex_alloc_zeroed(1, sizeof *n);
+    struct node n = {.count = 0};
     chex_check_expect(r, wanted(c) ? "each rank sees its GPUs" : "none was allotted");
-    if (!may_examine(c) || !n || chex_nvml_read(&n->nvml, &err) != CHEX_OK) {
+    if (!may_examine(c) || chex_nvml_read(&n.nvml, &err) != CHEX_OK) {
         chex_check_skip(r, "%s",
                         wanted(c) ? "not known without a driver: see gpu-driver"
                                   : "no GPU was allotted");
-        free(n);
         return;
     }
-    if (chex_nvml_visible(&n->nvml, n->mine, &n->count, &err) != CHEX_OK) {
+    if (chex_nvml_visible(n.nvml, n.mine, &n.count, &err) != CHEX_OK) {
         chex_check_found(r, "%s", err.text);
         chex_check_worsen(r, worst(c), CHEX_FAULT_USER,
                           "leave CUDA_VISIBLE_DEVICES to Slurm: unset it in profiles and scripts");
-    } else if (n->count == 0 && !wanted(c)) {
+    } else if (n.count == 0 && !wanted(c)) {
         chex_check_skip(r, "no GPU was allotted");
-    } else if (n->count == 0) {
-        chex_check_found(r, "none (CUDA_VISIBLE_DEVICES %s), of %d", c->gpu.visible, n->nvml.count);
+    } else if (n.count == 0) {
+        chex_check_found(r, "none (CUDA_VISIBLE_DEVICES %s), of %d", c->gpu.visible, n.nvml->count);
         chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
                           "unset CUDA_VISIBLE_DEVICES, or request no GPU");
     }
-    for (int i = 0; i < n->count; i++) {
-        const struct chex_gpu *g = &n->nvml.gpus[n->mine[i]].gpu;
+    for (int i = 0; i < n.count; i++) {
+        const struct chex_gpu *g = &n.nvml->gpus[n.mine[i]].gpu;
         chex_check_found_more(r, "%s%s %s", i ? ", " : "", g->pci_bus_id, g->name);
     }
-    free(n);
+    free(n.nvml);
 }
 
 /* Ranks that see one GPU each must not see the same one. */
@@ -184,11 +182,11 @@ CHEX_CHECK(gpu_visible, .name = "gpu-visible", .question = "which GPUs does each
  * none: whether that is right, only its record says. */
 static void probe_count(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
-    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
+    struct chex_nvml *nvml;
     int count = 0;
     (void)c;
     chex_check_expect(r, "all GPUs of the node (--expect)");
-    if (nvml && chex_nvml_read(nvml, &err) == CHEX_OK)
+    if (chex_nvml_read(&nvml, &err) == CHEX_OK)
         for (int i = 0; i < nvml->count; i++)
             count += nvml->gpus[i].unread == 0;
     chex_check_found(r, "%d", count);
@@ -201,15 +199,15 @@ CHEX_CHECK(gpu_count, .name = "gpu-count", .question = "how many GPUs answer?",
 /* ---- gpu-health ---- */
 
 static void probe_health(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct node *n = open_node(c, r);
+    struct node n;
     char why[160];
     bool has_failed = false; /* a failure has been reported; do not replace it with a warning */
     chex_check_expect(r, "no memory errors, no slowdown, all NVLinks up");
-    if (!n)
+    if (!open_node(c, &n, r))
         return;
-    chex_check_found(r, "%d healthy", n->count);
-    for (int i = 0; i < n->count; i++) {
-        const struct chex_nvml_gpu *g = &n->nvml.gpus[n->mine[i]];
+    chex_check_found(r, "%d healthy", n.count);
+    for (int i = 0; i < n.count; i++) {
+        const struct chex_nvml_gpu *g = &n.nvml->gpus[n.mine[i]];
         char name[32];
         snprintf(name, sizeof name, "%s", g->gpu.pci_bus_id);
         if (!name[0])
@@ -223,7 +221,7 @@ static void probe_health(const struct chex_check_context *c, struct chex_check_r
                           sick ? "leave the node out with --exclude, drain it, and reset the GPU"
                                : "have the node looked at: nvidia-smi -q shows more");
     }
-    free(n);
+    free(n.nvml);
 }
 CHEX_CHECK(gpu_health, .name = "gpu-health", .question = "are the GPUs healthy?",
            .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_health);
@@ -239,15 +237,15 @@ static long owner(uint32_t pid) {
 }
 
 static void probe_busy(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct node *n = open_node(c, r);
+    struct node n;
     char memory[32];
     chex_check_expect(r, "no other process uses them");
-    if (!n)
+    if (!open_node(c, &n, r))
         return;
     const bool mps = chex_gpu_mps();
     chex_check_found(r, "none%s", mps ? " (CUDA MPS is active)" : "");
-    for (int i = 0; i < n->count; i++) {
-        const struct chex_nvml_gpu *g = &n->nvml.gpus[n->mine[i]];
+    for (int i = 0; i < n.count; i++) {
+        const struct chex_nvml_gpu *g = &n.nvml->gpus[n.mine[i]];
         if (g->process_count == 0 || mps)
             continue;
         const long uid = owner(g->processes[0].pid);
@@ -265,7 +263,7 @@ static void probe_busy(const struct chex_check_context *c, struct chex_check_res
                   "on the node");
         break;
     }
-    free(n);
+    free(n.nvml);
 }
 CHEX_CHECK(gpu_busy, .name = "gpu-busy", .question = "do other processes use the GPUs?",
            .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_busy);
@@ -275,27 +273,27 @@ CHEX_CHECK(gpu_busy, .name = "gpu-busy", .question = "do other processes use the
 enum { USED_PERCENT = 5 };
 
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct node *n = open_node(c, r);
+    struct node n;
     char total[32], used[32];
     chex_check_expect(r, "%d %% of it free", 100 - USED_PERCENT);
-    if (!n)
+    if (!open_node(c, &n, r))
         return;
     int worst = 0;
     double worst_share = -1;
-    for (int i = 0; i < n->count; i++) {
-        const struct chex_nvml_gpu *g = &n->nvml.gpus[n->mine[i]];
+    for (int i = 0; i < n.count; i++) {
+        const struct chex_nvml_gpu *g = &n.nvml->gpus[n.mine[i]];
         const double share =
             g->gpu.memory_bytes ? (double)g->used_bytes / (double)g->gpu.memory_bytes : 0;
         if (share > worst_share) {
-            worst = n->mine[i];
+            worst = n.mine[i];
             worst_share = share;
         }
     }
-    const struct chex_nvml_gpu *g = &n->nvml.gpus[worst];
+    const struct chex_nvml_gpu *g = &n.nvml->gpus[worst];
     chex_check_found(r, "%s, %s of it in use%s%s",
                      chex_format_bytes(total, sizeof total, g->gpu.memory_bytes),
                      chex_format_bytes(used, sizeof used, g->used_bytes),
-                     n->count > 1 ? ", GPU " : "", n->count > 1 ? g->gpu.pci_bus_id : "");
+                     n.count > 1 ? ", GPU " : "", n.count > 1 ? g->gpu.pci_bus_id : "");
     if (g->gpu.memory_bytes == 0)
         chex_check_skip(r, "the driver does not report it");
     else if (worst_share * 100 > USED_PERCENT)
@@ -303,7 +301,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
             r, CHEX_WARN, CHEX_FAULT_NODE,
             "only smaller batches will fit; see gpu-busy and nvidia-smi for the process "
             "that uses it");
-    free(n);
+    free(n.nvml);
 }
 CHEX_CHECK(gpu_memory, .name = "gpu-memory", .question = "is the GPUs' memory free?",
            .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_memory);
@@ -311,26 +309,26 @@ CHEX_CHECK(gpu_memory, .name = "gpu-memory", .question = "is the GPUs' memory fr
 /* ---- gpu-peer ---- */
 
 static void probe_peer(const struct chex_check_context *c, struct chex_check_result *r) {
-    struct node *n = open_node(c, r);
+    struct node n;
     int linked = 0, pairs = 0;
     chex_check_expect(r, "GPUs of a node that see each other");
-    if (!n)
+    if (!open_node(c, &n, r))
         return;
-    for (int i = 0; i < n->count; i++)
+    for (int i = 0; i < n.count; i++)
         for (int j = 0; j < i; j++) {
             pairs++;
-            linked += n->nvml.linked[n->mine[i]][n->mine[j]];
+            linked += n.nvml->linked[n.mine[i]][n.mine[j]];
         }
-    const int hidden = c->gpu.node_count - n->count;
-    const bool confined = chex_nvml_confined(&n->nvml, c->gpu.node_count);
-    const struct chex_nvml_gpu *own = &n->nvml.gpus[n->mine[0]];
+    const int hidden = c->gpu.node_count - n.count;
+    const bool confined = chex_nvml_confined(n.nvml, c->gpu.node_count);
+    const struct chex_nvml_gpu *own = &n.nvml->gpus[n.mine[0]];
     if (hidden > 0)
-        chex_check_found(r, "%d seen, %d more on the node %s", n->count, hidden,
+        chex_check_found(r, "%d seen, %d more on the node %s", n.count, hidden,
                          confined ? "out of reach" : "hidden from CUDA, not from NCCL");
     else if (pairs == 0)
         chex_check_found(r, "one GPU");
     else
-        chex_check_found(r, "%d GPUs, %d of %d pairs by NVLink", n->count, linked, pairs);
+        chex_check_found(r, "%d GPUs, %d of %d pairs by NVLink", n.count, linked, pairs);
     if (own->mig)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "GPU %s is split (MIG), and its parts have no peers: use one rank, or "
@@ -340,7 +338,7 @@ static void probe_peer(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "gradients of %d ranks go through host memory%s: add --gpu-bind=none",
                           c->launch->local_size, own->links_up ? ", not NVLink" : "");
-    free(n);
+    free(n.nvml);
 }
 CHEX_CHECK(gpu_peer, .name = "gpu-peer", .question = "can the GPUs of a node reach each other?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_USER, .probe = probe_peer);

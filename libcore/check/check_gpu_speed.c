@@ -22,10 +22,9 @@ static const double gpu_s = 8; /* seconds for a context, an engine and the copie
 static const struct chex_nvml_gpu *driver_view(const struct chex_measure *m,
                                                struct chex_nvml **nvml_out) {
     struct chex_error err = {0};
-    *nvml_out = chex_alloc_zeroed(1, sizeof **nvml_out);
-    if (!*nvml_out || chex_nvml_read(*nvml_out, &err) != CHEX_OK)
-        return NULL;
-    return chex_nvml_find(*nvml_out, m->device.pci_bus_id);
+    return chex_nvml_read(nvml_out, &err) == CHEX_OK
+               ? chex_nvml_find(*nvml_out, m->device.pci_bus_id)
+               : NULL;
 }
 
 /* ---- gpu-copy ---- */

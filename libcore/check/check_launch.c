@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "check/checks.h"
 #include "launch/methods.h"
 
@@ -113,20 +114,13 @@ struct cpu_list {
     uint64_t words[CPUS / WORD_BITS];
 };
 
-/* Parses "0-3,8" into a set. Of a list that was cut, parses the first part. */
-static void parse_cpus(const char *text, struct cpu_list *out) {
-    memset(out, 0, sizeof *out);
-    while (*text) {
-        char *end;
-        long from = strtol(text, &end, 10), to = from;
-        if (end == text)
-            return;
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
+/* Of a list that was cut, parses the first part. */
+static struct cpu_list parse_cpus(const char *list) {
+    struct cpu_list set = {{0}};
+    for (long from, to; chex_text_next_range(&list, &from, &to);)
         for (long i = from; i >= 0 && i <= to && i < CPUS; i++)
-            out->words[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
-        text = *end == ',' ? end + 1 : end;
-    }
+            set.words[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
+    return set;
 }
 
 static int count_common(const struct cpu_list *a, const struct cpu_list *b) {
@@ -137,9 +131,7 @@ static int count_common(const struct cpu_list *a, const struct cpu_list *b) {
 }
 
 bool chex_check_share_cpus(const char *a, const char *b) {
-    struct cpu_list set_a, set_b;
-    parse_cpus(a, &set_a);
-    parse_cpus(b, &set_b);
+    const struct cpu_list set_a = parse_cpus(a), set_b = parse_cpus(b);
     return count_common(&set_a, &set_b) > 0;
 }
 
@@ -151,15 +143,14 @@ static void probe_sharing(const struct chex_check_context *c, struct chex_check_
 static void across_sharing(const struct chex_check_record *records,
                            const struct chex_check_result *const *all, int n,
                            struct chex_check_result *merged) {
-    struct cpu_list a, b;
     (void)all;
     chex_check_found(merged, n == 1 ? "one rank" : "each has its own");
     for (int i = 0; i < n; i++) {
-        parse_cpus(records[i].cpus, &a);
+        const struct cpu_list a = parse_cpus(records[i].cpus);
         for (int j = i + 1; j < n; j++) {
             if (strcmp(records[i].host, records[j].host) != 0)
                 continue;
-            parse_cpus(records[j].cpus, &b);
+            const struct cpu_list b = parse_cpus(records[j].cpus);
             const int common = count_common(&a, &b);
             if (common == 0)
                 continue;

@@ -3,6 +3,7 @@
  * Checks of resource limits: locked memory, open files, stack, memory and its control group.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,21 @@ static const char *size_text(char *buf, size_t size, uint64_t bytes) {
     else
         chex_format_bytes(buf, size, bytes);
     return buf;
+}
+
+/* Fails if the limit is below `least`, warns below `wanted`. command: raises it. */
+static void judge(struct chex_check_result *r, int resource, const char *expected, uint64_t least,
+                  uint64_t wanted, const char *command) {
+    char text[32];
+    const uint64_t now = limit(resource);
+    chex_check_expect(r, "%s", expected);
+    if (resource == RLIMIT_NOFILE && now != UINT64_MAX)
+        chex_check_found(r, "%" PRIu64, now);
+    else
+        chex_check_found(r, "%s", size_text(text, sizeof text, now));
+    if (now < wanted)
+        chex_check_worsen(r, now < least ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
+                          "raise it with %s where the job is submitted", command);
 }
 
 static bool has_infiniband(void) {
@@ -58,30 +74,16 @@ CHEX_CHECK(memlock, .name = "memlock", .question = "may enough memory be locked 
            .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_NODE, .probe = probe_memlock);
 
 static void probe_open_files(const struct chex_check_context *c, struct chex_check_result *r) {
-    const uint64_t now = limit(RLIMIT_NOFILE);
     (void)c;
-    chex_check_expect(r, "1024 or more");
-    if (now == UINT64_MAX)
-        chex_check_found(r, "unlimited");
-    else
-        chex_check_found(r, "%llu", (unsigned long long)now);
-    if (now < 1024)
-        chex_check_worsen(r, now < 128 ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
-                          "raise it with ulimit -n 4096 where the job is submitted");
+    judge(r, RLIMIT_NOFILE, "1024 or more", 128, 1024, "ulimit -n 4096");
 }
 CHEX_CHECK(open_files, .name = "open-files", .question = "may enough files be open at a time?",
            .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,
            .probe = probe_open_files);
 
 static void probe_stack(const struct chex_check_context *c, struct chex_check_result *r) {
-    char text[32];
-    const uint64_t now = limit(RLIMIT_STACK);
     (void)c;
-    chex_check_expect(r, "1 MiB or more");
-    chex_check_found(r, "%s", size_text(text, sizeof text, now));
-    if (now < MIB)
-        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER,
-                          "raise it with ulimit -s 8192 where the job is submitted");
+    judge(r, RLIMIT_STACK, "1 MiB or more", MIB, MIB, "ulimit -s 8192");
 }
 CHEX_CHECK(stack, .name = "stack", .question = "is the stack large enough for the threads?",
            .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_stack);
@@ -117,8 +119,8 @@ void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     char have_text[32], group_text[32];
     uint64_t available_kib = 0, total_kib = 0;
-    const bool known = chex_fs_number("/proc/meminfo", "MemAvailable:", &available_kib) &&
-                       chex_fs_number("/proc/meminfo", "MemTotal:", &total_kib);
+    const bool known = chex_fs_number("", "proc/meminfo", "MemAvailable:", &available_kib) &&
+                       chex_fs_number("", "proc/meminfo", "MemTotal:", &total_kib);
     const struct chex_memory_seen m = {.available = available_kib * 1024,
                                        .total = total_kib * 1024,
                                        .group = chex_memory_group_bytes(""),
@@ -139,14 +141,8 @@ CHEX_CHECK(memory, .name = "memory", .question = "is there memory for each rank?
 
 /* A checkpoint of DenseNet-121 with its moments has 85 MB. */
 static void probe_file_size(const struct chex_check_context *c, struct chex_check_result *r) {
-    char text[32];
-    const uint64_t now = limit(RLIMIT_FSIZE);
     (void)c;
-    chex_check_expect(r, "1 GiB or more");
-    chex_check_found(r, "%s", size_text(text, sizeof text, now));
-    if (now < 1024 * MIB)
-        chex_check_worsen(r, now < 128 * MIB ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
-                          "raise it with ulimit -f unlimited where the job is submitted");
+    judge(r, RLIMIT_FSIZE, "1 GiB or more", 128 * MIB, 1024 * MIB, "ulimit -f unlimited");
 }
 CHEX_CHECK(file_size, .name = "file-size", .question = "may files be large enough for checkpoints?",
            .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,
@@ -155,14 +151,10 @@ CHEX_CHECK(file_size, .name = "file-size", .question = "may files be large enoug
 /* Libraries and the stacks of threads take 400 MiB of addresses before the first image. CUDA
  * reserves addresses for the memory of all GPUs and of the host. */
 static void probe_address_space(const struct chex_check_context *c, struct chex_check_result *r) {
-    char text[32];
-    const uint64_t now = limit(RLIMIT_AS);
-    const bool gpu = c->gpu.allotted;
-    chex_check_expect(r, gpu ? "unlimited, for a GPU" : "4 GiB or more");
-    chex_check_found(r, "%s", size_text(text, sizeof text, now));
-    if (now < 4096 * MIB || (gpu && now != UINT64_MAX))
-        chex_check_worsen(r, now < 640 * MIB || gpu ? CHEX_FAIL : CHEX_WARN, CHEX_FAULT_USER,
-                          "raise it with ulimit -v unlimited where the job is submitted");
+    if (c->gpu.allotted)
+        judge(r, RLIMIT_AS, "unlimited, for a GPU", UINT64_MAX, UINT64_MAX, "ulimit -v unlimited");
+    else
+        judge(r, RLIMIT_AS, "4 GiB or more", 640 * MIB, 4096 * MIB, "ulimit -v unlimited");
 }
 CHEX_CHECK(address_space, .name = "address-space", .question = "may a rank map enough memory?",
            .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER,

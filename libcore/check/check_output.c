@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/fs.h"
@@ -36,7 +37,7 @@ static uint64_t identity(const char *dir) {
 }
 
 static void probe_output(const struct chex_check_context *c, struct chex_check_result *r) {
-    char *dir = chex_check_existing(c->output);
+    char *dir = c->output ? chex_fs_existing(c->output) : getcwd(NULL, 0);
     chex_check_expect(r, "one folder that all nodes share");
     chex_check_found(r, "%s", c->output ? c->output : dir ? dir : "the current folder is gone");
     if (c->output)

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "check/checks.h"
 #include "check/compare.h"
-#include "check/expected.h"
 #include "check/prober.h"
 
 /* The state that each rank sends before a stage that all ranks start together. */

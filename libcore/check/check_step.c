@@ -20,14 +20,17 @@ static const struct chex_check_figure step_figures[] = {
 
 static const double step_s = 2;
 
-/* Runs steps and sets figures, spread and found text of *r. */
+/* Runs steps and sets figures, spread, disturbance and found text of *r. */
 static void measure_rate(const struct chex_check_context *c, struct chex_step *step,
                          struct chex_step_result *s, struct chex_check_result *r) {
     struct chex_error err = {0};
     /* A first step of up to a third of the remaining time is repeated once to compare the bits.
      * That leaves another third for the later checks. */
     const double max_s = (c->until_s - chex_clock_s()) / 3;
-    if (chex_step_run(step, step_s, max_s, s, &err) != CHEX_OK) {
+    chex_measure_begin(c->measure, CHEX_DISTURB_CPU);
+    const enum chex_status st = chex_step_run(step, step_s, max_s, s, &err);
+    chex_measure_end(c->measure, r);
+    if (st != CHEX_OK) {
         chex_check_not_measured(c, &err, r);
         return;
     }
@@ -44,9 +47,7 @@ static void probe_rate(const struct chex_check_context *c, struct chex_check_res
     chex_check_expect(r, as_others);
     if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_cpu(c, r))
         return;
-    chex_measure_begin(m, CHEX_DISTURB_CPU);
     measure_rate(c, m->cpu, &m->cpu_steps, r);
-    chex_measure_end(m, r);
     r->kind = chex_check_cpu_kind(c, m->cpu_steps.how);
 }
 CHEX_CHECK(step_rate, .name = "step-rate",
@@ -59,9 +60,7 @@ static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check
     chex_check_expect(r, as_others);
     if (!chex_check_has_time(c, 2 * step_s, r) || !chex_measure_gpu(c, r))
         return;
-    chex_measure_begin(m, CHEX_DISTURB_CPU);
     measure_rate(c, m->gpu, &m->gpu_steps, r);
-    chex_measure_end(m, r);
     r->kind = chex_check_gpu_kind(m);
 }
 CHEX_CHECK(gpu_step_rate, .name = "gpu-step-rate",

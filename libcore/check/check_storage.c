@@ -99,23 +99,10 @@ CHEX_CHECK(tmpdir_rate, .name = "tmpdir-rate", .question = "how fast are tempora
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_tmpdir_rate, .level = 2,
            .start = CHEX_START_TOGETHER, .figures = tmpdir_figures);
 
-char *chex_check_existing(const char *path) {
-    char *dir = path ? strdup(path) : getcwd(NULL, 0);
-    while (dir && !chex_fs_is_dir(dir)) {
-        char *slash = strrchr(dir, '/');
-        if (!slash || slash == dir) {
-            strcpy(dir, slash ? "/" : ".");
-            return dir;
-        }
-        *slash = '\0';
-    }
-    return dir;
-}
-
 static void probe_results(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
     uint64_t free_bytes = write_bytes;
-    char *dir = chex_check_existing(c->output);
+    char *dir = c->output ? chex_fs_existing(c->output) : getcwd(NULL, 0);
     if (!dir) {
         chex_check_skip(r, "the current folder is gone: see workdir");
     } else if (c->output && chex_fs_check_mkdirs(c->output, &err) != CHEX_OK) {

@@ -47,10 +47,6 @@ extern const struct chex_check chex_check_slurm_job;
 /* check_environment.c */
 extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
 
-/* The folder, or its nearest parent that exists; chex-train creates the rest. NULL: the current
- * folder. The caller frees the string. */
-char *chex_check_existing(const char *path);
-
 /* Input of the memory check, in bytes. group: UINT64_MAX means no limit. Separate from the probe,
  * so that tests can call the judgement. */
 struct chex_memory_seen {

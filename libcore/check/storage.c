@@ -41,8 +41,7 @@ static enum chex_status status_of(int number) {
 enum { PIECE = 1 << 20, SMALL = 4096, SMALL_WRITES = 16, STREAMS = 3 };
 static const double small_s = 1; /* limit for all small writes together */
 
-/* Opens a file without a name in `dir`. Returns -1 and sets errno on error. */
-static int open_nameless(const char *dir) {
+int chex_storage_open_nameless(const char *dir) {
     char path[4096];
     int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT))
@@ -118,7 +117,7 @@ enum chex_status chex_storage_write(const char *dir, uint64_t bytes, double seco
         return chex_error_memory(err, NULL);
     for (size_t i = 0; i < PIECE / sizeof *data; i++)
         data[i] = chex_rng(1, CHEX_RNG_TEST, i, 0).v[0];
-    int rc = 0, fd = open_nameless(dir);
+    int rc = 0, fd = chex_storage_open_nameless(dir);
     if (fd < 0)
         rc = errno;
     if (rc == 0)

@@ -11,6 +11,10 @@
 
 #include "base/error.h"
 
+/* Opens a new file without a name in `dir` for writing, so that a process that is killed leaves
+ * nothing. Returns -1 and sets errno on error. */
+int chex_storage_open_nameless(const char *dir);
+
 struct chex_write_rate {
     double bytes_per_s;               /* one stream with its fsync, median of several */
     double sync_s;                    /* small write with fdatasync, median */

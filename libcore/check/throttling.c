@@ -24,12 +24,10 @@ enum { PATH_BYTES = 2048, LINE_BYTES = 1024, CPUS = 4096 };
 /* Adds the counters of one group. Version 1 counts nanoseconds, version 2 microseconds. */
 static void add_group(void *arg, const char *group, bool v2) {
     struct chex_throttling *s = arg;
-    char path[8 * PATH_BYTES];
     uint64_t value;
-    snprintf(path, sizeof path, "%s/cpu.stat", group);
-    if (chex_fs_number(path, "nr_throttled ", &value))
+    if (chex_fs_number(group, "cpu.stat", "nr_throttled ", &value))
         s->throttled_count += value;
-    if (chex_fs_number(path, v2 ? "throttled_usec " : "throttled_time ", &value))
+    if (chex_fs_number(group, "cpu.stat", v2 ? "throttled_usec " : "throttled_time ", &value))
         s->throttled_s += (double)value * (v2 ? 1e-6 : 1e-9);
 }
 
@@ -92,30 +90,26 @@ static double stall_s(const char *root, const char *of) {
 }
 
 static uint64_t paged_bytes(const char *root) {
-    char path[PATH_BYTES];
     uint64_t in = 0, out = 0;
-    snprintf(path, sizeof path, "%s/proc/vmstat", root);
-    (void)chex_fs_number(path, "pgpgin ", &in);
-    (void)chex_fs_number(path, "pgpgout ", &out);
+    (void)chex_fs_number(root, "proc/vmstat", "pgpgin ", &in);
+    (void)chex_fs_number(root, "proc/vmstat", "pgpgout ", &out);
     return (in + out) * 1024;
 }
 
 /* The sum of the thermal throttling events of all cores. Missing files count 0. Each core reports
  * the count of its package too, so events are counted several times. Only a change matters. */
 static uint64_t heat_count(const char *root) {
-    static const char *const files[] = {"core_throttle_count", "package_throttle_count"};
-    char path[PATH_BYTES];
+    static const char *const files[] = {"thermal_throttle/core_throttle_count",
+                                        "thermal_throttle/package_throttle_count"};
+    char folder[PATH_BYTES];
     uint64_t sum = 0, value;
     for (int cpu = 0; cpu < CPUS; cpu++) {
-        snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d", root, cpu);
-        if (access(path, F_OK) != 0)
+        snprintf(folder, sizeof folder, "%s/sys/devices/system/cpu/cpu%d", root, cpu);
+        if (access(folder, F_OK) != 0)
             break;
-        for (int i = 0; i < 2; i++) {
-            snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/thermal_throttle/%s", root,
-                     cpu, files[i]);
-            if (chex_fs_number(path, "", &value))
+        for (int i = 0; i < 2; i++)
+            if (chex_fs_number(folder, files[i], "", &value))
                 sum += value;
-        }
     }
     return sum;
 }
@@ -135,27 +129,21 @@ void chex_throttling_read(const char *root, struct chex_throttling *out) {
     *out = s;
 }
 
-static uint64_t increase_u64(uint64_t before, uint64_t after) {
-    return after > before ? after - before : 0;
-}
-static double increase_f64(double before, double after) {
-    return after > before ? after - before : 0;
-}
-
 struct chex_throttling chex_throttling_between(const struct chex_throttling *b,
                                                const struct chex_throttling *a) {
-    return (struct chex_throttling){
-        .wall_s = increase_f64(b->wall_s, a->wall_s),
-        .throttled_s = increase_f64(b->throttled_s, a->throttled_s),
-        .throttled_count = increase_u64(b->throttled_count, a->throttled_count),
-        .steal_s = increase_f64(b->steal_s, a->steal_s),
-        .heat_count = increase_u64(b->heat_count, a->heat_count),
-        .own_s = increase_f64(b->own_s, a->own_s),
-        .busy_s = increase_f64(b->busy_s, a->busy_s),
-        .node_busy_s = increase_f64(b->node_busy_s, a->node_busy_s),
-        .cpus = a->cpus,
-        .node_cpus = a->node_cpus,
-        .io_stall_s = increase_f64(b->io_stall_s, a->io_stall_s),
-        .memory_stall_s = increase_f64(b->memory_stall_s, a->memory_stall_s),
-        .paged_bytes = increase_u64(b->paged_bytes, a->paged_bytes)};
+    struct chex_throttling d = {.cpus = a->cpus, .node_cpus = a->node_cpus};
+#define SET_INCREASE(member) d.member = a->member > b->member ? a->member - b->member : 0
+    SET_INCREASE(wall_s);
+    SET_INCREASE(throttled_s);
+    SET_INCREASE(throttled_count);
+    SET_INCREASE(steal_s);
+    SET_INCREASE(heat_count);
+    SET_INCREASE(own_s);
+    SET_INCREASE(busy_s);
+    SET_INCREASE(node_busy_s);
+    SET_INCREASE(io_stall_s);
+    SET_INCREASE(memory_stall_s);
+    SET_INCREASE(paged_bytes);
+#undef SET_INCREASE
+    return d;
 }

@@ -37,12 +37,8 @@ static enum chex_status list_gpus(const char *spec, struct visible *visible,
         CHEX_TRY(impl->hardware->devices(&visible->list, err));
     if (visible->list.count == 0)
         return CHEX_OK;
-    visible->nvml = chex_alloc_zeroed(1, sizeof *visible->nvml);
-    if (visible->nvml && chex_nvml_read(visible->nvml, &why) != CHEX_OK) {
+    if (chex_nvml_read(&visible->nvml, &why) != CHEX_OK)
         chex_debug("no management library: %s", why.text);
-        free(visible->nvml);
-        visible->nvml = NULL;
-    }
     return CHEX_OK;
 }
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 enum {
     NVML_OK = 0,
     NVML_NO_PERMISSION = 4,
@@ -222,8 +224,9 @@ static enum chex_status read_all(const struct api *a, struct chex_nvml *out,
         snprintf(out->driver, sizeof out->driver, "unknown");
     if (!ASK(cuda, &out->cuda))
         out->cuda = 0;
-    out->count = count < CHEX_GPU_MAX ? (int)count : CHEX_GPU_MAX;
-    for (int i = 0; i < out->count; i++) {
+    const int known = count < CHEX_GPU_MAX ? (int)count : CHEX_GPU_MAX;
+    out->count = known;
+    for (int i = 0; i < known; i++) {
         struct chex_nvml_gpu *g = &out->gpus[i];
         g->index = i;
         g->unread = a->handle((unsigned)i, &handles[i]);
@@ -241,15 +244,22 @@ static enum chex_status read_all(const struct api *a, struct chex_nvml *out,
     return CHEX_OK;
 }
 
-enum chex_status chex_nvml_read(struct chex_nvml *out, struct chex_error *err) {
+enum chex_status chex_nvml_read(struct chex_nvml **nvml_out, struct chex_error *err) {
     struct api a;
-    memset(out, 0, sizeof *out);
+    *nvml_out = NULL;
     CHEX_TRY(open_library(&a, err));
     const int code = a.init();
-    enum chex_status st = code == NVML_OK ? read_all(&a, out, err) : refused(code, err);
+    struct chex_nvml *nvml = calloc(1, sizeof *nvml);
+    enum chex_status st = code != NVML_OK ? refused(code, err)
+                          : nvml          ? read_all(&a, nvml, err)
+                                          : chex_error_memory(err, NULL);
     if (code == NVML_OK)
         a.shutdown();
     dlclose(a.library);
+    if (st == CHEX_OK)
+        *nvml_out = nvml;
+    else
+        free(nvml);
     return st;
 }
 
@@ -345,17 +355,9 @@ enum chex_status chex_nvml_visible(const struct chex_nvml *nvml, int *mine_out, 
 
 int chex_nvml_near(const struct chex_nvml_gpu *g, const char *cpus) {
     int near_cpus = 0;
-    while (*cpus) {
-        char *end;
-        long from = strtol(cpus, &end, 10), to = from;
-        if (end == cpus)
-            break;
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
+    for (long from, to; chex_text_next_range(&cpus, &from, &to);)
         for (long i = from; i >= 0 && i <= to && i < 64 * CHEX_NVML_CPU_WORDS; i++)
             near_cpus += (int)(g->cpus[i / 64] >> (i % 64) & 1);
-        cpus = *end == ',' ? end + 1 : end;
-    }
     return near_cpus;
 }
 

@@ -54,10 +54,11 @@ struct chex_nvml {
     bool linked[CHEX_GPU_MAX][CHEX_GPU_MAX]; /* peer access by NVLink */
 };
 
-/* Reads the state of all GPUs. The library is libnvidia-ml.so.1, or the file that CHEX_NVML names.
+/* Reads the state of all GPUs; the caller frees *nvml_out, which is NULL after a failure. The
+ * library is libnvidia-ml.so.1, or the file that CHEX_NVML names.
  * - CHEX_E_ENV: the library cannot be opened: no driver, or a container without the driver.
  * - CHEX_E_NODE: the library is there, but the driver does not answer. */
-enum chex_status chex_nvml_read(struct chex_nvml *out, struct chex_error *err);
+enum chex_status chex_nvml_read(struct chex_nvml **nvml_out, struct chex_error *err);
 
 /* Whether a GPU has a fault; why_out gets the reason ("it has fallen off the bus").
  * - sick: unfit for computation.

@@ -30,12 +30,9 @@ static enum chex_status list_of(const struct chex_nvml *nvml, struct chex_gpu_li
 }
 
 static enum chex_status devices(struct chex_gpu_list *out, struct chex_error *err) {
-    struct chex_nvml *nvml = chex_alloc_zeroed(1, sizeof *nvml);
-    if (!nvml)
-        return chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    enum chex_status st = chex_nvml_read(nvml, err);
-    if (st == CHEX_OK)
-        st = list_of(nvml, out, err);
+    struct chex_nvml *nvml;
+    CHEX_TRY(chex_nvml_read(&nvml, err));
+    const enum chex_status st = list_of(nvml, out, err);
     free(nvml);
     return st;
 }

@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "check/check.h"
 #include "check/checks.h"
-#include "check/expected.h"
 #include "tap.h"
 
 static enum chex_verdict verdict_now;
@@ -43,7 +42,34 @@ static const struct chex_check *const one[] = {&steered, NULL};
 static const struct chex_check *const two[] = {&slow, &steered, NULL};
 
 /* ---- pretended ranks ---- */
-static void (*alter)(const char *key, int rank, void *bytes);
+static void (*alter)(int rank, struct chex_check_result *answer);
+static int cpus_each = 4; /* of a rank */
+
+/* How the record of one rank differs. */
+struct odd {
+    int rank;
+    double clock_s;
+    bool first; /* local rank 0 */
+    int size;
+    const char *cpus;
+};
+static struct odd odd;
+
+static void pretend_record(const struct chex_launch *l, int k, struct chex_check_record *record) {
+    record->rank = k;
+    record->local_rank = k % l->local_size;
+    record->node = k / l->local_size;
+    snprintf(record->host, sizeof record->host, "n%d", record->node);
+    snprintf(record->cpus, sizeof record->cpus, "%d-%d", record->local_rank * cpus_each,
+             (record->local_rank + 1) * cpus_each - 1);
+    if (k != odd.rank)
+        return;
+    record->clock_s += odd.clock_s;
+    record->local_rank = odd.first ? 0 : record->local_rank;
+    record->size = odd.size ? odd.size : record->size;
+    if (odd.cpus)
+        snprintf(record->cpus, sizeof record->cpus, "%s", odd.cpus);
+}
 
 static enum chex_status pretend(struct chex_launch *l, const char *key, const void *mine,
                                 size_t bytes, void *all_out, uint64_t timeout_ms,
@@ -51,26 +77,24 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
     (void)timeout_ms;
     (void)err;
     for (int k = 0; k < l->size; k++) {
-        char *at = (char *)all_out + (size_t)k * bytes;
+        void *at = (char *)all_out + (size_t)k * bytes;
         memcpy(at, mine, bytes);
-        if (strcmp(key, "check-records") == 0) {
-            struct chex_check_record *record = (void *)at;
-            record->rank = k;
-            record->local_rank = k % 2;
-            record->node = k / 2;
-            snprintf(record->host, sizeof record->host, "n%d", k / 2);
-            snprintf(record->cpus, sizeof record->cpus, "%d-%d", k % 2 * 4, k % 2 * 4 + 3);
-        }
-        if (alter)
-            alter(key, k, at);
+        if (strcmp(key, "check-records") == 0)
+            pretend_record(l, k, at);
+        if (alter && strcmp(key, "check-answers") == 0)
+            alter(k, at);
     }
     return CHEX_OK;
 }
 static const struct chex_launch_method pretended = {.name = "pmix", .exchange = pretend};
 
-static struct chex_launch four_ranks(void) {
-    return (struct chex_launch){
-        .method = "pmix", .size = 4, .local_size = 2, .nodes = 2, .host = "n0", .impl = &pretended};
+static struct chex_launch ranks_on(int nodes, int per_node) {
+    return (struct chex_launch){.method = "pmix",
+                                .size = nodes * per_node,
+                                .local_size = per_node,
+                                .nodes = nodes,
+                                .host = "n0",
+                                .impl = &pretended};
 }
 
 static struct chex_launch alone(void) {
@@ -231,60 +255,21 @@ static void test_cpu_lists(void) {
     OK(chex_check_share_cpus("0,2,...", "2"), "a list that was cut counts as far as it goes");
 }
 
-/* 1,024 ranks on 64 nodes of 16 ranks, made up from rank 0's answers. */
-enum { MANY = 1024, A_NODE = 16 };
-static enum chex_status many(struct chex_launch *l, const char *key, const void *mine, size_t bytes,
-                             void *all_out, uint64_t timeout_ms, struct chex_error *err) {
-    (void)timeout_ms;
-    (void)err;
-    for (int k = 0; k < l->size; k++) {
-        char *to = (char *)all_out + (size_t)k * bytes;
-        memcpy(to, mine, bytes);
-        if (strcmp(key, "check-records") != 0)
-            continue;
-        struct chex_check_record *c = (struct chex_check_record *)to;
-        c->rank = k;
-        c->local_rank = k % A_NODE;
-        c->node = k / A_NODE;
-        snprintf(c->host, sizeof c->host, "n%d", c->node);
-        snprintf(c->cpus, sizeof c->cpus, "%d-%d", 16 * c->local_rank, 16 * c->local_rank + 15);
-    }
-    return CHEX_OK;
-}
-static const struct chex_launch_method many_method = {.name = "pmix", .exchange = many};
-
 static void test_many_ranks(void) {
-    struct chex_launch launch = {.method = "pmix",
-                                 .size = MANY,
-                                 .local_size = A_NODE,
-                                 .nodes = MANY / A_NODE,
-                                 .host = "n0",
-                                 .impl = &many_method};
-    struct chex_binding binding = {.cpus = "0-15", .cpu_count = 16, .numa = "0", .threads = 16};
-    struct chex_check_context c = {
-        .mode = CHEX_MODE_JOB, .launch = &launch, .binding = &binding, .level = 1};
-    struct chex_check_report r = {0};
-    struct chex_error err = {0};
-    struct chex_group *group = NULL;
-    BAIL_UNLESS(chex_group_of_launch(&launch, tap_wait_ms(), &group, &err) == CHEX_OK, "%s",
-                err.text);
-    OK_STATUS(chex_check_run(NULL, &c, NULL, tap_wait_ms(), group, &r, &err), CHEX_OK, err, NULL);
-    chex_group_destroy(group);
-    size_t ranks = 0, sharing = 0;
-    for (size_t i = 0; i < r.count; i++) {
-        ranks = r.checks[i] == &chex_check_ranks ? i : ranks;
-        sharing = r.checks[i] == &chex_check_sharing ? i : sharing;
-    }
-    OK(r.ranks == MANY && strcmp(r.merged[ranks].found, "ranks 0 to 1023, consistent") == 0,
-       "1,024 ranks are compared: %s", r.merged[ranks].found);
-    OK(strcmp(r.merged[sharing].found, "each has its own") == 0, "256 CPUs a node: %s",
-       r.merged[sharing].found);
+    cpus_each = 16;
+    struct chex_check_report r =
+        run_mode(NULL, ranks_on(64, 16), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    const char *ranks = find(&r, "ranks")->found, *sharing = find(&r, "cpu-sharing")->found;
+    OK(r.ranks == 1024 && strcmp(ranks, "ranks 0 to 1023, consistent") == 0,
+       "1,024 ranks are compared: %s", ranks);
+    OK(strcmp(sharing, "each has its own") == 0, "256 CPUs a node: %s", sharing);
     char *text = chex_check_json(&r);
     json_t *top = text ? json_loads(text, 0, NULL) : NULL;
-    OK(json_array_size(json_object_get(top, "ranks")) == MANY, "and all of them are in the object");
+    OK(json_array_size(json_object_get(top, "ranks")) == 1024, "and all of them are in the object");
     json_decref(top);
     free(text);
     chex_check_report_release(&r);
+    cpus_each = 4;
 }
 
 static void test_timeout(void) {
@@ -311,26 +296,24 @@ static void test_timeout(void) {
     chex_check_report_release(&r);
 }
 
-static void odd_answer(const char *key, int rank, void *bytes) {
-    struct chex_check_result *r = bytes;
-    if (strcmp(key, "check-answers") == 0 && rank == 2)
-        snprintf(r->found, sizeof r->found, "other");
+static void odd_answer(int rank, struct chex_check_result *answer) {
+    if (rank == 2)
+        chex_check_found(answer, "other");
 }
-static void bad_answer(const char *key, int rank, void *bytes) {
-    struct chex_check_result *r = bytes;
-    if (strcmp(key, "check-answers") == 0 && rank == 3)
-        chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE, "mend it");
+static void bad_answer(int rank, struct chex_check_result *answer) {
+    if (rank == 3)
+        chex_check_worsen(answer, CHEX_WARN, CHEX_FAULT_NODE, "mend it");
 }
 
 static void test_across(void) {
     verdict_now = CHEX_PASS;
-    struct chex_check_report r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    struct chex_check_report r = run_mode(one, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_PASS && strcmp(r.merged[0].found, "value") == 0,
        "equal answers pass as they are");
     chex_check_report_release(&r);
 
     alter = odd_answer;
-    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    r = run_mode(one, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_FAIL &&
            strcmp(r.merged[0].found, "rank 2 (n1): other; 1 of 4 ranks differ") == 0,
        "the odd one is named: %s", r.merged[0].found);
@@ -339,67 +322,39 @@ static void test_across(void) {
     chex_check_report_release(&r);
 
     alter = bad_answer;
-    r = run_mode(one, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    r = run_mode(one, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     OK(r.merged[0].verdict == CHEX_WARN && strcmp(r.merged[0].found, "rank 3 (n1): value") == 0,
        "the worst answer is shown with its rank: %s", r.merged[0].found);
     chex_check_report_release(&r);
     alter = NULL;
 }
 
-static void skewed(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0)
-        record->clock_s += rank == 1 ? 100 : 0;
-}
-static void slightly_skewed(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0)
-        record->clock_s -= rank == 3 ? 5 : 0;
-}
-static void twins(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0 && rank == 3)
-        record->local_rank = 0;
-}
-static void wrong_size(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0 && rank == 2)
-        record->size = 2;
-}
-static void shared_cpus(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0 && rank == 3)
-        snprintf(record->cpus, sizeof record->cpus, "2-3,8");
-}
-
-static void other_node(const char *key, int rank, void *bytes) {
-    struct chex_check_record *record = bytes;
-    if (strcmp(key, "check-records") == 0 && rank == 3)
-        snprintf(record->cpus, sizeof record->cpus, "4-7,16");
-}
-
 /* One altered run of the real table, and what one check makes of it. */
-static void expect_across(void (*how)(const char *, int, void *), const char *name,
-                          enum chex_verdict verdict, const char *needle) {
-    alter = how;
-    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+static void expect_across(struct odd how, const char *name, enum chex_verdict verdict,
+                          const char *needle) {
+    odd = how;
+    struct chex_check_report r = run_mode(NULL, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     const struct chex_check_result *c = find(&r, name);
     OK(c->verdict == verdict && strstr(c->found, needle), "%s is %s: %s", name,
        chex_verdict_names[c->verdict], c->found);
     chex_check_report_release(&r);
-    alter = NULL;
+    odd = (struct odd){0};
 }
 
 static void test_table_across(void) {
-    expect_across(NULL, "ranks", CHEX_PASS, "ranks 0 to 3, consistent");
-    expect_across(twins, "ranks", CHEX_FAIL, "shares local rank 0");
-    expect_across(wrong_size, "ranks", CHEX_FAIL, "rank 2 (n1) says it is rank 2 of 2");
-    expect_across(NULL, "clock", CHEX_PASS, "within 0.");
-    expect_across(skewed, "clock", CHEX_FAIL, "rank 1 (n0) is 100.0 s ahead");
-    expect_across(slightly_skewed, "clock", CHEX_WARN, "rank 3 (n1) is 5.0 s behind");
-    expect_across(NULL, "cpu-sharing", CHEX_PASS, "each has its own");
-    expect_across(shared_cpus, "cpu-sharing", CHEX_WARN, "ranks 2 and 3 of n1 share 2");
-    expect_across(other_node, "cpu-sharing", CHEX_PASS, "each has its own");
+    expect_across((struct odd){0}, "ranks", CHEX_PASS, "ranks 0 to 3, consistent");
+    expect_across((struct odd){3, .first = true}, "ranks", CHEX_FAIL, "shares local rank 0");
+    expect_across((struct odd){2, .size = 2}, "ranks", CHEX_FAIL,
+                  "rank 2 (n1) says it is rank 2 of 2");
+    expect_across((struct odd){0}, "clock", CHEX_PASS, "within 0.");
+    expect_across((struct odd){1, .clock_s = 100}, "clock", CHEX_FAIL,
+                  "rank 1 (n0) is 100.0 s ahead");
+    expect_across((struct odd){3, .clock_s = -5}, "clock", CHEX_WARN,
+                  "rank 3 (n1) is 5.0 s behind");
+    expect_across((struct odd){0}, "cpu-sharing", CHEX_PASS, "each has its own");
+    expect_across((struct odd){3, .cpus = "2-3,8"}, "cpu-sharing", CHEX_WARN,
+                  "ranks 2 and 3 of n1 share 2");
+    expect_across((struct odd){3, .cpus = "4-7,16"}, "cpu-sharing", CHEX_PASS, "each has its own");
 }
 
 /* ---- a folder that fails on some nodes ---- */
@@ -410,20 +365,19 @@ static void probe_shared(const struct chex_check_context *c, struct chex_check_r
     r->path = 7;
     chex_check_found(r, "fine");
 }
-static void bad_folder(const char *key, int rank, void *bytes) {
-    struct chex_check_result *a = bytes;
-    if (strcmp(key, "check-answers") != 0 || rank < bad_from || rank >= bad_to)
+static void bad_folder(int rank, struct chex_check_result *answer) {
+    if (rank < bad_from || rank >= bad_to)
         return;
-    snprintf(a->found, sizeof a->found, "full");
-    chex_check_worsen(a, CHEX_FAIL, CHEX_FAULT_USER, "free it");
+    chex_check_found(answer, "full");
+    chex_check_worsen(answer, CHEX_FAIL, CHEX_FAULT_USER, "free it");
 }
-static void other_folder(const char *key, int rank, void *bytes) {
-    bad_folder(key, rank, bytes);
-    if (strcmp(key, "check-answers") == 0 && rank >= bad_from && rank < bad_to)
-        ((struct chex_check_result *)bytes)->path = 8;
+static void other_folder(int rank, struct chex_check_result *answer) {
+    bad_folder(rank, answer);
+    if (answer->verdict == CHEX_FAIL)
+        answer->path = 8;
 }
 
-static void expect_folder(void (*how)(const char *, int, void *), int from, int to,
+static void expect_folder(void (*how)(int, struct chex_check_result *), int from, int to,
                           enum chex_fault fault, const char *found, const char *what) {
     static const struct chex_check shared = {"shared",        "?",          CHEX_IN_ALL,
                                              CHEX_FAULT_USER, probe_shared, NULL};
@@ -431,7 +385,8 @@ static void expect_folder(void (*how)(const char *, int, void *), int from, int 
     alter = how;
     bad_from = from;
     bad_to = to;
-    struct chex_check_report r = run_mode(table, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    struct chex_check_report r =
+        run_mode(table, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     const struct chex_check_result *m = &r.merged[0];
     OK(m->verdict == CHEX_FAIL && m->fault == fault && strcmp(m->found, found) == 0, "%s: %s", what,
        m->found);
@@ -547,7 +502,7 @@ static void test_expected(void) {
 }
 
 static void test_json(void) {
-    struct chex_check_report r = run_mode(NULL, four_ranks(), CHEX_MODE_JOB, NULL, tap_wait_ms());
+    struct chex_check_report r = run_mode(NULL, ranks_on(2, 2), CHEX_MODE_JOB, NULL, tap_wait_ms());
     char *text = chex_check_json(&r);
     json_t *all = json_loads(text, 0, NULL);
     static const char *const keys[] = {"name",    "question", "expected", "found",

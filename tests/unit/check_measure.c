@@ -15,7 +15,6 @@
 #include "check/checks.h"
 #include "check/compare.h"
 #include "check/disturb.h"
-#include "check/expected.h"
 #include "check/load.h"
 #include "check/outlier.h"
 #include "check/prober.h"
@@ -158,14 +157,19 @@ static void write_text(const char *path, const char *text) {
     BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
 }
 
-static struct chex_check_result limited(const char *path, const char *text, double value) {
+/* An answer of memory-rate, compared with the values of a file. */
+static struct chex_check_result limited(const char *text, double value, double spread,
+                                        const char *disturbed) {
     struct chex_check_expected *e = NULL;
     struct chex_error err = {0};
-    struct chex_check_result r = {.fault = CHEX_FAULT_NODE, .figures = {value}};
+    struct chex_check_result r = {.fault = CHEX_FAULT_NODE, .figures = {value}, .spread = {spread}};
+    char *path = chex_fs_join(scratch, "limits.json");
+    snprintf(r.disturbed, sizeof r.disturbed, "%s", disturbed);
     write_text(path, text);
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
     chex_check_expected_apply(e, &chex_check_memory_rate, &r);
     chex_check_expected_destroy(e);
+    free(path);
     return r;
 }
 
@@ -173,13 +177,13 @@ static void test_limits(void) {
     char *path = chex_fs_join(scratch, "want.json");
     struct chex_check_expected *e = NULL;
     struct chex_error err = {0};
-    struct chex_check_result r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40}}", 41);
+    struct chex_check_result r = limited("{\"memory-rate\": {\"gb_per_s\": 40}}", 41, 0, "");
     OK(r.verdict == CHEX_PASS, "above the least");
-    r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40.5}}", 39);
+    r = limited("{\"memory-rate\": {\"gb_per_s\": 40.5}}", 39, 0, "");
     OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
            strstr(r.expected, "gb_per_s 40.5 GB/s or more (from "),
        "below it: %s", r.expected);
-    r = limited(path, "{\"memory-rate\": {\"gb_per_s\": 40}}", 0);
+    r = limited("{\"memory-rate\": {\"gb_per_s\": 40}}", 0, 0, "");
     OK(r.verdict == CHEX_PASS, "not measured, not judged");
     write_text(path, "{\"memory-rate\": {\"gb_per_h\": 40}}");
     OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
@@ -232,17 +236,8 @@ static void test_margin(void) {
 
 /* One figure below its limit, on a rank that others disturbed or whose measurement scatters. */
 static struct chex_check_result below(const char *disturbed, double value, double spread) {
-    struct chex_check_expected *e = NULL;
-    struct chex_error err = {0};
-    struct chex_check_result r = {.fault = CHEX_FAULT_NODE, .figures = {value}, .spread = {spread}};
-    char *path = chex_fs_join(scratch, "below.json");
-    snprintf(r.disturbed, sizeof r.disturbed, "%s", disturbed);
-    write_text(path, "{\"memory-rate\": {\"gb_per_s\": {\"limit\": 40, \"spread\": 0.01}}}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
-    chex_check_expected_apply(e, &chex_check_memory_rate, &r);
-    chex_check_expected_destroy(e);
-    free(path);
-    return r;
+    return limited("{\"memory-rate\": {\"gb_per_s\": {\"limit\": 40, \"spread\": 0.01}}}", value,
+                   spread, disturbed);
 }
 
 static void test_blame(void) {

@@ -9,13 +9,22 @@
 static struct chex_nvml nvml;
 static struct chex_error err;
 
+static enum chex_status read_into_nvml(void) {
+    struct chex_nvml *read;
+    memset(&err, 0, sizeof err);
+    const enum chex_status st = chex_nvml_read(&read, &err);
+    if (read)
+        nvml = *read;
+    free(read);
+    return st;
+}
+
 static enum chex_status read_node(const char *file) {
     setenv("CHEX_NVML", TEST_FAKE "/nvml.so", 1);
     char path[512];
     snprintf(path, sizeof path, TEST_DATA "/gpu/%s", file);
     setenv("FAKE_NVML", path, 1);
-    memset(&err, 0, sizeof err);
-    return chex_nvml_read(&nvml, &err);
+    return read_into_nvml();
 }
 
 /* The indices that CUDA_VISIBLE_DEVICES shows, as digits, or the error's text. */
@@ -110,13 +119,11 @@ static void failures(void) {
        err.text);
     OK(read_node("nosuch.txt") == CHEX_E_NODE && strstr(err.text, "NVML error 12"), "%s", err.text);
     setenv("CHEX_NVML", "/nonexistent/libnvidia-ml.so.1", 1);
-    memset(&err, 0, sizeof err);
-    OK(chex_nvml_read(&nvml, &err) == CHEX_E_ENV && strstr(err.text, "no NVIDIA driver") &&
+    OK(read_into_nvml() == CHEX_E_ENV && strstr(err.text, "no NVIDIA driver") &&
            strstr(err.text, "--nv"),
        "%s", err.text);
     setenv("CHEX_NVML", TEST_FAKE "/chexnet-cuda.so", 1);
-    memset(&err, 0, sizeof err);
-    OK(chex_nvml_read(&nvml, &err) == CHEX_E_ENV && strstr(err.text, "has no nvmlInit_v2"),
+    OK(read_into_nvml() == CHEX_E_ENV && strstr(err.text, "has no nvmlInit_v2"),
        "another library in its place: %s", err.text);
 }
 
