@@ -371,6 +371,7 @@ static bool is_root_in_prolog(void) {
 static void drop_variables(bool prolog, char *names, size_t size) {
     static const char prefix[] = "CHEX_";
     char name[128];
+    struct chex_text_line line = {names, size, 0};
     names[0] = '\0';
     for (char **e = environ; *e;) {
         const size_t n = strcspn(*e, "=");
@@ -381,8 +382,7 @@ static void drop_variables(bool prolog, char *names, size_t size) {
             continue;
         }
         snprintf(name, sizeof name, "%.*s", (int)n, *e);
-        const size_t at = strlen(names);
-        snprintf(names + at, size - at, "%s%s", at ? ", " : "", name);
+        chex_text_append(&line, "%s%s", names[0] ? ", " : "", name);
         unsetenv(name);
         e = environ; /* unsetenv moves the others */
     }

@@ -23,7 +23,6 @@ struct chex_pool {
     int threads;
     int started; /* threads that must be joined */
     int active;  /* threads of the current loop: the first ones, including the caller */
-    struct worker *workers;
     pthread_mutex_t lock;
     pthread_cond_t *wake; /* one per GROUP threads: a short loop leaves other groups asleep */
     pthread_cond_t done;
@@ -34,6 +33,7 @@ struct chex_pool {
     void *arg;
     size_t items;
     atomic_size_t next;
+    struct worker workers[]; /* (threads) */
 };
 
 /* While a network runs, loops follow each other within microseconds, and their last items end at
@@ -100,16 +100,8 @@ static void *work(void *arg) {
 
 enum chex_status chex_pool_create(int threads, struct chex_pool **pool_out,
                                   struct chex_error *err) {
-    struct chex_pool *p = calloc(1, sizeof *p);
-    if (p) {
-        p->workers = calloc((size_t)threads, sizeof *p->workers);
-        p->wake = calloc((size_t)groups(threads), sizeof *p->wake);
-    }
-    if (!p || !p->workers || !p->wake) {
-        if (p) {
-            free(p->workers);
-            free(p->wake);
-        }
+    struct chex_pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->workers);
+    if (!p || !(p->wake = calloc((size_t)groups(threads), sizeof *p->wake))) {
         free(p);
         return chex_error_memory(err, "a pool of %d threads", threads);
     }
@@ -146,7 +138,6 @@ void chex_pool_destroy(struct chex_pool *p) {
         pthread_cond_destroy(&p->wake[g]);
     pthread_cond_destroy(&p->done);
     pthread_mutex_destroy(&p->lock);
-    free(p->workers);
     free(p->wake);
     free(p);
 }

@@ -4,6 +4,7 @@
  */
 #include "base/progress.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 
 struct chex_progress {
@@ -69,20 +71,21 @@ struct chex_progress *chex_progress_create(const char *what, const char *unit, u
 /* "sharding 120/1000 img  12 %  850 img/s  1.2 s left  note" */
 static void describe(const struct chex_progress *p, char *buf, size_t size) {
     double spent = chex_clock_s() - p->start, rate = spent > 0 ? (double)p->done / spent : 0;
-    int n = p->total
-                ? snprintf(buf, size, "%s %llu/%llu %s  %3.0f %%", p->what,
-                           (unsigned long long)p->done, (unsigned long long)p->total, p->unit,
-                           100.0 * (double)p->done / (double)p->total)
-                : snprintf(buf, size, "%s %llu %s", p->what, (unsigned long long)p->done, p->unit);
+    struct chex_text_line line = {buf, size, 0};
     char left[32];
-    if (n < (int)size && rate > 0)
-        n += snprintf(buf + n, size - (size_t)n, rate < 10 ? "  %.1f %s/s" : "  %.0f %s/s", rate,
-                      p->unit);
-    if (n < (int)size && rate > 0 && p->total > p->done)
-        n += snprintf(buf + n, size - (size_t)n, "  %s left",
-                      chex_format_duration(left, sizeof left, (double)(p->total - p->done) / rate));
-    if (n < (int)size && p->note[0])
-        snprintf(buf + n, size - (size_t)n, "  %s", p->note);
+    if (p->total)
+        chex_text_append(&line, "%s %" PRIu64 "/%" PRIu64 " %s  %3.0f %%", p->what, p->done,
+                         p->total, p->unit, 100.0 * (double)p->done / (double)p->total);
+    else
+        chex_text_append(&line, "%s %" PRIu64 " %s", p->what, p->done, p->unit);
+    if (rate > 0)
+        chex_text_append(&line, rate < 10 ? "  %.1f %s/s" : "  %.0f %s/s", rate, p->unit);
+    if (rate > 0 && p->total > p->done)
+        chex_text_append(
+            &line, "  %s left",
+            chex_format_duration(left, sizeof left, (double)(p->total - p->done) / rate));
+    if (p->note[0])
+        chex_text_append(&line, "  %s", p->note);
 }
 
 static void bar(const struct chex_progress *p, char *buf, size_t size) {

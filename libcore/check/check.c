@@ -154,21 +154,22 @@ int chex_check_name_nodes(const struct chex_check_record *records, const bool *b
                           bool ranks, char *buf, size_t size) {
     enum { NAMED = 8 };
     int nodes = 0;
-    size_t at = 0;
+    struct chex_text_line line = {buf, size, 0};
     buf[0] = '\0';
     for (int i = 0; i < n; i++) {
         int k = 0;
         while (bad[i] && k < i && !(bad[k] && records[k].node == records[i].node))
             k++;
-        if (!bad[i] || k < i || ++nodes > NAMED || at >= size)
+        if (!bad[i] || k < i || ++nodes > NAMED)
             continue;
-        const char *comma = nodes == 1 ? "" : ranks ? ", " : ",";
-        at += (size_t)(ranks ? snprintf(buf + at, size - at, "%srank %d (%s)", comma,
-                                        records[i].rank, records[i].host)
-                             : snprintf(buf + at, size - at, "%s%s", comma, records[i].host));
+        if (ranks)
+            chex_text_append(&line, "%srank %d (%s)", nodes == 1 ? "" : ", ", records[i].rank,
+                             records[i].host);
+        else
+            chex_text_append(&line, "%s%s", nodes == 1 ? "" : ",", records[i].host);
     }
-    if (ranks && nodes > NAMED && at < size)
-        snprintf(buf + at, size - at, " and %d more nodes", nodes - NAMED);
+    if (ranks && nodes > NAMED)
+        chex_text_append(&line, " and %d more nodes", nodes - NAMED);
     return nodes;
 }
 

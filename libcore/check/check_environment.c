@@ -13,9 +13,8 @@
 
 extern char **environ;
 
-static void append(struct chex_check_result *r, const char *text, size_t length,
-                   const char *origin) {
-    chex_check_found_more(r, "%s%.*s (%s)", r->found[0] ? ", " : "", (int)length, text, origin);
+static void append(struct chex_check_result *r, const char *text, const char *origin) {
+    chex_check_found_more(r, "%s%s (%s)", r->found[0] ? ", " : "", text, origin);
 }
 
 /* Appends the variables whose names begin with one of the prefixes, except those that skip()
@@ -25,7 +24,7 @@ static void from_environment(struct chex_check_result *r, const char *const *pre
     for (char **e = environ; *e; e++)
         for (const char *const *p = prefixes; *p; p++)
             if (strncmp(*e, *p, strlen(*p)) == 0 && !(skip && skip(*e)))
-                append(r, *e, strlen(*e), "environment");
+                append(r, *e, "environment");
 }
 
 /* Appends the lines NAME=value or name = value of a settings file. */
@@ -37,7 +36,7 @@ static void from_file(struct chex_check_result *r, const char *path) {
         char *start = line + strspn(line, " \t");
         start[strcspn(start, "\n")] = '\0';
         if (*start && *start != '#' && strchr(start, '='))
-            append(r, start, strlen(start), path);
+            append(r, start, path);
     }
     if (f)
         fclose(f);

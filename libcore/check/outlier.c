@@ -32,14 +32,9 @@ double chex_spread(double *values, int n) {
 /* The reference rate m and the spread s of the rule. work: scratch of n values. */
 static double reference(const double *rate, int n, double *work, double *spread_out) {
     memcpy(work, rate, (size_t)n * sizeof *work);
-    double m = chex_median(work, n);
-    *spread_out = 0;
-    if (n == 2)
-        return work[1];
-    for (int i = 0; i < n; i++)
-        work[i] = fabs(rate[i] - m);
-    *spread_out = normal * chex_median(work, n);
-    return m;
+    const double m = chex_median(work, n);
+    *spread_out = n == 2 ? 0 : m * chex_spread(work, n);
+    return n == 2 ? work[1] : m;
 }
 
 bool chex_outlier_find(const double *values, int n, bool lower_is_better,

@@ -165,8 +165,10 @@ static void *read_blocks(void *arg) {
     return NULL;
 }
 
-/* 0 or an errno. */
-static int read_file(int fd, double seconds, struct chex_read_rate *out) {
+/* flags: for open files, 0 or O_DIRECT. Returns 0 or an errno. */
+static int read_file(int fd, int flags, double seconds, struct chex_read_rate *out) {
+    if (fcntl(fd, F_SETFL, flags) != 0)
+        return errno;
     pthread_t threads[READERS];
     const double start = chex_clock_s();
     struct reading r = {.fd = fd, .until_s = start + seconds};
@@ -189,12 +191,6 @@ void chex_storage_forget(const char *path) {
     close(fd);
 }
 
-static int read_with(int fd, int flags, double seconds, struct chex_read_rate *out) {
-    if (flags && fcntl(fd, F_SETFL, flags) != 0)
-        return errno;
-    return read_file(fd, seconds, out);
-}
-
 enum chex_status chex_storage_read(const char *path, double seconds, struct chex_read_rate *out,
                                    struct chex_error *err) {
     struct chex_read_rate r = {0};
@@ -202,11 +198,11 @@ enum chex_status chex_storage_read(const char *path, double seconds, struct chex
     errno = 0;
     if (chex_fs_open(path, &fd, NULL, err) != CHEX_OK)
         return chex_error_prefix(err, status_of(errno), "cannot read");
-    int rc = read_with(fd, O_DIRECT, seconds, &r);
+    int rc = read_file(fd, O_DIRECT, seconds, &r);
     if (rc == EINVAL || rc == EOPNOTSUPP) {
         r = (struct chex_read_rate){.cached = true};
         chex_storage_forget(path);
-        rc = fcntl(fd, F_SETFL, 0) != 0 ? errno : read_with(fd, 0, seconds, &r);
+        rc = read_file(fd, 0, seconds, &r);
     }
     close(fd);
     if (rc != 0)

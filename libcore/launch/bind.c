@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "launch/bind_plan.h"
 #include "launch/methods.h"
 
 static enum chex_status load(const char *synthetic, hwloc_topology_t *topology_out,

@@ -34,6 +34,20 @@ struct chex_binding {
 enum chex_status chex_bind(const struct chex_launch *launch, struct chex_binding *out,
                            struct chex_error *err);
 
+/* The decisions of chex_bind without its system calls, so that tests can run them for other
+ * machines. */
+struct chex_bind_input {
+    int local_rank, local_size;
+    bool may_bind;      /* false: the system refused to bind */
+    int wanted_cpus;    /* SLURM_CPUS_PER_TASK; 0 not set */
+    bool srun_cpus_set; /* SRUN_CPUS_PER_TASK is set */
+};
+
+/* The binding of a process that may run on `cpus`, a list such as "0-3,8". synthetic: a machine in
+ * hwloc's notation ("numa:2 core:4 pu:2"); NULL: this machine. */
+enum chex_status chex_bind_plan(const struct chex_bind_input *in, const char *synthetic,
+                                const char *cpus, struct chex_binding *out, struct chex_error *err);
+
 enum chex_gpu_visibility {
     CHEX_GPU_NONE,    /* no GPU allotted, none requested */
     CHEX_GPU_OWN,     /* the task sees only its own GPUs (--gpus-per-task, --gpu-bind=single) */

@@ -98,24 +98,16 @@ enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *ke
             memcpy(all_out, mine, bytes);
         return CHEX_OK;
     }
-    if (!launch->impl->exchange)
-        return chex_error_set(err, CHEX_E_ENV, "launch method %s cannot exchange data, key %s",
-                              launch->method, key);
     return launch->impl->exchange(launch, key, mine, bytes, all_out, timeout_ms, err);
 }
 
 enum chex_status chex_launch_collect(struct chex_launch *launch, const char *key, const void *mine,
                                      size_t bytes, void *all_out, uint64_t timeout_ms,
                                      struct chex_error *err) {
-    if (launch->size > 1 && launch->impl->collect)
+    if (launch->size > 1)
         return launch->impl->collect(launch, key, mine, bytes, all_out, timeout_ms, err);
-    void *all = all_out ? all_out : malloc((size_t)launch->size * bytes);
-    const enum chex_status st =
-        all ? chex_launch_exchange(launch, key, mine, bytes, all, timeout_ms, err)
-            : chex_error_memory(err, NULL);
-    if (all != all_out)
-        free(all);
-    return st;
+    memcpy(all_out, mine, bytes);
+    return CHEX_OK;
 }
 
 bool chex_launch_can_lookup(const struct chex_launch *launch) {

@@ -39,11 +39,11 @@ struct chex_launch_method {
     /* All-gather of `bytes` bytes per rank (the same number on all ranks).
      * - all_out: size * bytes, in rank order; undefined after a failure.
      * - CHEX_E_LOST after timeout_ms, with the ranks that are missing.
-     * - Collective. NULL: the method cannot exchange (slurm without PMIx). */
+     * - Collective. This and the next may be NULL if the method starts one process only. */
     enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,
                                  size_t bytes, void *all_out, uint64_t timeout_ms,
                                  struct chex_error *err);
-    /* See chex_launch_collect. NULL: it is made of an exchange. */
+    /* See chex_launch_collect. */
     enum chex_status (*collect)(struct chex_launch *launch, const char *key, const void *mine,
                                 size_t bytes, void *all_out, uint64_t timeout_ms,
                                 struct chex_error *err);

@@ -133,11 +133,8 @@ static void read_memory(const struct api *a, device_t d, struct chex_nvml_gpu *g
         g->gpu.memory_bytes = memory.total;
         g->used_bytes = memory.used;
     }
-    g->has_ecc = ASK(ecc, d, 0, 0, &count);
-    g->ecc_corrected = count;
-    count = 0;
-    if (ASK(ecc, d, 1, 0, &count))
-        g->ecc_uncorrected = count;
+    g->ecc_corrected = ASK(ecc, d, 0, 0, &count) ? count : 0;
+    g->ecc_uncorrected = ASK(ecc, d, 1, 0, &count) ? count : 0;
     if (ASK(rows, d, &fixed, &bad, &pending, &failed)) {
         g->repair_pending = pending != 0;
         g->repair_failed = failed != 0;

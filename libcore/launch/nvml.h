@@ -19,7 +19,6 @@ struct chex_nvml_gpu {
     int unread;  /* NVML's error if the GPU does not answer; all other fields are then unknown */
     bool denied; /* it exists, but the cgroup does not allow this task to use it */
     uint64_t used_bytes;
-    bool has_ecc;
     uint64_t ecc_corrected, ecc_uncorrected; /* since the driver was loaded */
     bool repair_pending; /* memory rows or pages are replaced at the next reset */
     bool repair_failed;  /* no spare rows left */

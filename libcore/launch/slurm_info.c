@@ -18,13 +18,13 @@
 
 enum { TRIAL_S = 10 };
 
-static bool job_id(uint32_t *id_out) {
+static enum chex_status job_id(uint32_t *id_out, struct chex_error *err) {
     const char *text = getenv("SLURM_JOB_ID");
     uint64_t id;
     if (!text || !chex_parse_u64(text, &id) || id == 0 || id > UINT32_MAX)
-        return false;
+        return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
     *id_out = (uint32_t)id;
-    return true;
+    return CHEX_OK;
 }
 
 /* In the child: exit handlers of libslurm's fatal() may print or hang. */
@@ -65,8 +65,7 @@ enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out,
                                  struct chex_error *err) {
     uint32_t id;
     void *symbol;
-    if (!job_id(&id))
-        return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
+    CHEX_TRY(job_id(&id, err));
     CHEX_TRY(chex_module_symbol("slurm", "chexnet_slurm", &symbol, err));
     const struct chex_slurm_library *lib = symbol;
     CHEX_TRY(check_answers(lib, err));
@@ -78,8 +77,7 @@ enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out,
 enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
                                      struct chex_slurm_job *out, struct chex_error *err) {
     uint32_t id;
-    if (!job_id(&id))
-        return chex_error_set(err, CHEX_E_ENV, "not in a Slurm job: SLURM_JOB_ID is not set");
+    CHEX_TRY(job_id(&id, err));
     return lib->job(id, out, err);
 }
 

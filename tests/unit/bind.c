@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "launch/bind_plan.h"
 #include "tap.h"
 
 /* Two sockets with a NUMA node each, eight cores, two threads a core: CPUs 0-15. */

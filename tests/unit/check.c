@@ -86,7 +86,8 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
     }
     return CHEX_OK;
 }
-static const struct chex_launch_method pretended = {.name = "pmix", .exchange = pretend};
+static const struct chex_launch_method pretended = {
+    .name = "pmix", .exchange = pretend, .collect = pretend};
 
 static struct chex_launch ranks_on(int nodes, int per_node) {
     return (struct chex_launch){.method = "pmix",

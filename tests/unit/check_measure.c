@@ -555,7 +555,8 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
     }
     return CHEX_OK;
 }
-static const struct chex_launch_method pretended = {.name = "pmix", .exchange = pretend};
+static const struct chex_launch_method pretended = {
+    .name = "pmix", .exchange = pretend, .collect = pretend};
 
 static struct chex_check_report run(int level, uint64_t timeout_ms) {
     struct chex_launch launch = {

@@ -51,7 +51,7 @@ static void two(void) {
            g->gpu.capability == 90 && g->gpu.memory_bytes == (uint64_t)143771 << 20 &&
            g->used_bytes == 4 << 20,
        "a GPU's name, capability and memory");
-    OK(g->has_ecc && !g->ecc_uncorrected && g->temperature_c == 33 && g->links_up == 18 &&
+    OK(!g->ecc_corrected && !g->ecc_uncorrected && g->temperature_c == 33 && g->links_up == 18 &&
            g->links_down == 0 && !g->mig && g->process_count == 0,
        "its state");
     OK(g->pcie_generation == 5 && g->pcie_generation_max == 5 && g->pcie_width == 16 &&
