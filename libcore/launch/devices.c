@@ -2,10 +2,10 @@
  *
  * Names of GPUs, and their assignment to ranks.
  *
- * The assignment is a minimum-cost matching of ranks and GPUs: the Hungarian method with
- * potentials, O(n^2 m) for n ranks and m columns. A GPU has one column for each rank that may share
- * it. The cost has three terms. Sharing costs more than any gain in nearness, and nearness more
- * than any gain in order. The weights leave space for CHEX_GPU_RANKS terms of each kind.
+ * The assignment is a minimum-cost matching of ranks and GPUs, by successive cheapest augmenting
+ * paths. A GPU has one column for each rank that may share it. The cost has three terms. Sharing
+ * costs more than any gain in nearness, and nearness more than any gain in order. The weights leave
+ * space for CHEX_GPU_RANKS terms of each kind.
  */
 #include "launch/devices.h"
 
@@ -129,69 +129,48 @@ static int64_t cost_of(const struct assignment *p, int i, int column) {
     return slot * COST_SHARED + far * COST_NEAR + apart * apart;
 }
 
-/* Adds rank i to the matching along the cheapest augmenting path. u, v: potentials of ranks and
- * columns. best, from, seen: scratch, one entry per column. */
-static void augment(struct assignment *p, int i, int64_t *u, int64_t *v, int64_t *best, int *from,
-                    bool *seen) {
-    const int columns = p->columns, none = -1;
-    int rank = i, at = none;
-    for (int j = 0; j < columns; j++) {
-        best[j] = INT64_MAX;
-        seen[j] = false;
+/* Adds rank i to the matching along the cheapest augmenting path. least, from: scratch, one entry
+ * per column. least[j] is the change of the whole cost if a path from rank i ends at column j: its
+ * ranks move on, each from its column `from[..]` to the next one. Found as in Bellman and Ford. */
+static void augment(struct assignment *p, int i, int64_t *least, int *from) {
+    const size_t columns = (size_t)p->columns;
+    int at = -1;
+    for (int j = 0; j < p->columns; j++) {
+        least[j] = p->cost[(size_t)i * columns + (size_t)j];
+        from[j] = -1;
     }
-    do {
-        int next = none;
-        int64_t step = INT64_MAX;
-        if (at != none)
-            seen[at] = true;
-        for (int j = 0; j < columns; j++) {
-            if (seen[j])
-                continue;
-            const int64_t reduced =
-                p->cost[(size_t)rank * (size_t)columns + (size_t)j] - u[rank] - v[j];
-            if (reduced < best[j]) {
-                best[j] = reduced;
-                from[j] = at;
-            }
-            if (best[j] < step) {
-                step = best[j];
-                next = j;
+    for (bool cheaper = true; cheaper;) {
+        cheaper = false;
+        for (int k = 0; k < p->columns; k++) {
+            const int64_t *cost =
+                p->rank_of[k] < 0 ? NULL : p->cost + (size_t)p->rank_of[k] * columns;
+            for (int j = 0; cost && j < p->columns; j++) {
+                if (least[k] - cost[k] + cost[j] >= least[j])
+                    continue;
+                least[j] = least[k] - cost[k] + cost[j];
+                from[j] = k;
+                cheaper = true;
             }
         }
-        u[i] += step;
-        for (int j = 0; j < columns; j++) {
-            if (seen[j]) {
-                u[p->rank_of[j]] += step;
-                v[j] -= step;
-            } else {
-                best[j] -= step;
-            }
-        }
-        at = next;
-        rank = p->rank_of[at];
-    } while (rank != none);
-    while (from[at] != none) {
+    }
+    for (int j = 0; j < p->columns; j++)
+        if (p->rank_of[j] < 0 && (at < 0 || least[j] < least[at]))
+            at = j;
+    for (; from[at] >= 0; at = from[at])
         p->rank_of[at] = p->rank_of[from[at]];
-        at = from[at];
-    }
     p->rank_of[at] = i;
 }
 
 static bool match(struct assignment *p) {
-    const size_t columns = (size_t)p->columns;
-    int64_t *u = chex_alloc_zeroed((size_t)p->ranks, sizeof *u);
-    int64_t *v = chex_alloc_zeroed(2 * columns, sizeof *v);
-    int *from = chex_alloc_zeroed(columns, sizeof *from);
-    bool *seen = chex_alloc_zeroed(columns, sizeof *seen);
-    const bool allocated = u && v && from && seen;
+    int64_t *least = chex_alloc_zeroed((size_t)p->columns, sizeof *least);
+    int *from = chex_alloc_zeroed((size_t)p->columns, sizeof *from);
+    const bool allocated = least && from;
     for (int j = 0; allocated && j < p->columns; j++)
         p->rank_of[j] = -1;
     for (int i = 0; allocated && i < p->ranks; i++)
-        augment(p, i, u, v, v + columns, from, seen);
-    free(u);
-    free(v);
+        augment(p, i, least, from);
+    free(least);
     free(from);
-    free(seen);
     return allocated;
 }
 
