@@ -109,8 +109,6 @@ static void put_formatted(FILE *to, const json_t *v, const char *format) {
         fputs(chex_format_duration(text, sizeof text, n), to);
     else if (*end == 'd')
         fprintf(to, "%*lld", width, (long long)json_integer_value(v));
-    else if (*end == 'g')
-        fprintf(to, "%*.*g", width, digits, n);
     else
         fprintf(to, "%*.*f", width, digits,
                 *end == '%'   ? n * 100

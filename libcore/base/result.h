@@ -77,7 +77,7 @@ enum chex_status chex_result_print(FILE *to, json_t *object, const char *text, s
 
 /* Prints a template, in which PATH ("memory.host_bytes") is a value of the object:
  *   {PATH}           text, or a number as JSON has it; the length of an array
- *   {PATH:FORMAT}    as printf prints it ("8d", ".1f", "g", "-5s"), or with one of these letters
+ *   {PATH:FORMAT}    as printf prints it ("8d", ".1f", "-5s"), or with one of these letters
  *                    instead of f: B bytes, t a duration in seconds (both as in base/units.h),
  *                    % a share in percent, M millions, G thousand millions
  *   {PATH image}     "1 image", "2 images"; {PATH class/classes} for other plurals. A FORMAT may
