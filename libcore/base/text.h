@@ -92,7 +92,7 @@ int chex_text_compare(const void *a, const void *b);
 /* strcmp of the two texts read from end to start. */
 int chex_text_compare_ends(const char *a, const char *b);
 
-/* Reads the next range of a list such as "0-3,8" and moves *list behind it. False: the list has
+/* Reads the next range of a list such as "0-3,8" and moves *list past it. False: the list has
  * ended, or what follows is no range. */
 bool chex_text_next_range(const char **list, long *from_out, long *to_out);
 
