@@ -87,7 +87,7 @@ static void print_check(const struct chex_check *check, const struct chex_check_
         return;
     print_detail("question", check->question, width + 11);
     print_detail("expected", r->expected, width + 11);
-    print_detail("disturbed", check->figures ? r->disturbed : "", width + 11);
+    print_detail("disturbed", check->figures[0].key ? r->disturbed : "", width + 11);
     print_detail("fault", chex_fault_names[r->fault], width + 11);
     print_detail("remedy", r->remedy, width + 11);
 }

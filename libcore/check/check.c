@@ -145,7 +145,7 @@ void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
 
 bool chex_check_measured(const struct chex_check *check, const struct chex_check_result *r) {
     bool any = false;
-    for (int k = 0; check->figures && check->figures[k].key; k++)
+    for (int k = 0; check->figures[k].key; k++)
         any = any || r->figures[k] > 0;
     return any;
 }

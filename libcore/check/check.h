@@ -123,8 +123,8 @@ struct chex_check {
                    struct chex_check_result *merged);
     int level; /* least --level that runs it; 0: level 1 */
     enum chex_check_start start;
-    /* Describes figures[] of the result, in order. The last entry has no key. NULL: no figures. */
-    const struct chex_check_figure *figures;
+    /* Describes figures[] of the result, in order, up to the first entry without a key. */
+    struct chex_check_figure figures[CHEX_FIGURES + 1];
     bool is_count; /* `found` is a number: --record writes it, --expect gives the least one */
 };
 

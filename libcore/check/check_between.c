@@ -53,9 +53,6 @@ static bool alone(const struct chex_check_context *c, struct chex_check_result *
 
 /* ---- fence ---- */
 
-static const struct chex_check_figure fence_figures[] = {
-    {.key = "ms", .unit = "ms", .lower_is_better = true}, {.key = NULL}};
-
 static const double max_fence_s = 1;
 
 static enum chex_status time_fences(const struct chex_check_context *c, double *median_out,
@@ -97,7 +94,8 @@ static void probe_fence(const struct chex_check_context *c, struct chex_check_re
 CHEX_CHECK(fence, .name = "fence",
            .question = "how fast do all ranks exchange a few bytes by the launcher?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_fence, .level = 3,
-           .start = CHEX_START_ALL, .figures = fence_figures);
+           .start = CHEX_START_ALL,
+           .figures = {{.key = "ms", .unit = "ms", .lower_is_better = true}});
 
 /* ---- collectives ---- */
 
@@ -144,12 +142,6 @@ static void close_coll(const struct chex_check_context *c, enum chex_status st,
     }
 }
 
-static const struct chex_check_figure sum_figures[] = {
-    {.key = "small_us", .unit = "us", .lower_is_better = true},
-    {.key = "gradient_ms", .unit = "ms", .lower_is_better = true},
-    {.key = "bus_gb_per_s", .unit = "GB/s"},
-    {.key = NULL}};
-
 static const double sums_s = 2;
 /* DenseNet-121 for 14 classes: parameters and statistics, 28 MB. */
 enum { GRADIENT = 7051854 };
@@ -194,12 +186,12 @@ static void probe_sums(const struct chex_check_context *c, struct chex_check_res
 CHEX_CHECK(collectives, .name = "collectives",
            .question = "how fast are sums over all ranks, and are they right?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_sums, .level = 3,
-           .start = CHEX_START_ALL, .figures = sum_figures);
+           .start = CHEX_START_ALL,
+           .figures = {{.key = "small_us", .unit = "us", .lower_is_better = true},
+                       {.key = "gradient_ms", .unit = "ms", .lower_is_better = true},
+                       {.key = "bus_gb_per_s", .unit = "GB/s"}});
 
 /* ---- gpu-sums ---- */
-
-static const struct chex_check_figure gpu_figures[] = {{.key = "images_per_s", .unit = "images/s"},
-                                                       {.key = NULL}};
 
 static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
@@ -230,18 +222,9 @@ static void probe_gpu_sums(const struct chex_check_context *c, struct chex_check
 CHEX_CHECK(gpu_sums, .name = "gpu-sums",
            .question = "how fast are steps whose gradients are summed over all GPUs?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_gpu_sums, .level = 3,
-           .start = CHEX_START_ALL, .figures = gpu_figures);
+           .start = CHEX_START_ALL, .figures = {{.key = "images_per_s", .unit = "images/s"}});
 
 /* ---- neighbours ---- */
-
-static const struct chex_check_figure link_figures[] = {
-    {.key = "gb_per_s", .unit = "GB/s", .compared = true, .margin = 0.2},
-    {.key = "latency_us",
-     .unit = "us",
-     .lower_is_better = true,
-     .compared = true,
-     .warn_only = true},
-    {.key = NULL}};
 
 enum { LINK_BYTES = 8 << 20 };
 
@@ -288,4 +271,10 @@ static void probe_links(const struct chex_check_context *c, struct chex_check_re
 }
 CHEX_CHECK(neighbours, .name = "neighbours", .question = "how fast does each node reach the next?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_links, .level = 3,
-           .start = CHEX_START_ALL, .figures = link_figures);
+           .start = CHEX_START_ALL,
+           .figures = {{.key = "gb_per_s", .unit = "GB/s", .compared = true, .margin = 0.2},
+                       {.key = "latency_us",
+                        .unit = "us",
+                        .lower_is_better = true,
+                        .compared = true,
+                        .warn_only = true}});

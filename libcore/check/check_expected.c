@@ -26,7 +26,7 @@ static const struct chex_check *find(const char *name) {
 }
 
 static bool has_figure(const struct chex_check *check, const char *key) {
-    for (const struct chex_check_figure *f = check->figures; f && f->key; f++)
+    for (const struct chex_check_figure *f = check->figures; f->key; f++)
         if (strcmp(f->key, key) == 0)
             return true;
     return false;
@@ -68,12 +68,12 @@ static enum chex_status validate(const char *path, json_t *values, struct chex_e
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: '%s' is not a check; see chex-env --json", path,
                                   name);
-        if (json_is_object(value) && check->figures)
+        if (json_is_object(value) && check->figures[0].key)
             CHEX_TRY(validate_limits(path, check, value, err));
         else if (!json_is_string(value))
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: value of '%s': expected a text%s", path, name,
-                                  check->figures ? ", or an object of figures" : "");
+                                  check->figures[0].key ? ", or an object of figures" : "");
     }
     return CHEX_OK;
 }
@@ -268,9 +268,10 @@ enum chex_status chex_check_expected_write(const char *path, const struct chex_c
                                            struct chex_error *err) {
     json_t *all = json_object();
     for (size_t i = 0; i < report->count; i++) {
-        json_t *records = report->checks[i]->figures && report->merged[i].verdict != CHEX_FAIL
-                              ? records_of(report->checks[i], &report->merged[i])
-                              : NULL;
+        json_t *records =
+            report->checks[i]->figures[0].key && report->merged[i].verdict != CHEX_FAIL
+                ? records_of(report->checks[i], &report->merged[i])
+                : NULL;
         if (json_object_size(records))
             json_object_set(all, report->checks[i]->name, records);
         else if (report->checks[i]->is_count && report->merged[i].verdict != CHEX_FAIL)

@@ -72,11 +72,6 @@ static void open_gpu(const struct chex_check_context *c, struct chex_check_resul
     chex_check_not_measured(c, &err, r);
 }
 
-static const struct chex_check_figure copy_figures[] = {
-    {.key = "upload_gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = "download_gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = NULL}};
-
 /* The rate of a PCIe link in one direction, net of encoding (PCI Express Base Specification). */
 static double link_bytes_per_s(int generation, int width) {
     static const double lane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
@@ -141,12 +136,11 @@ static void probe_copy(const struct chex_check_context *c, struct chex_check_res
 }
 CHEX_CHECK(gpu_copy, .name = "gpu-copy", .question = "how fast are copies between host and GPU?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_copy, .level = 2,
-           .start = CHEX_START_ALL, .figures = copy_figures);
+           .start = CHEX_START_ALL,
+           .figures = {{.key = "upload_gb_per_s", .unit = "GB/s", .compared = true},
+                       {.key = "download_gb_per_s", .unit = "GB/s", .compared = true}});
 
 /* ---- gpu-memory-rate ---- */
-
-static const struct chex_check_figure memory_figures[] = {
-    {.key = "gb_per_s", .unit = "GB/s", .compared = true}, {.key = NULL}};
 
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
@@ -175,7 +169,7 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
 }
 CHEX_CHECK(gpu_memory_rate, .name = "gpu-memory-rate", .question = "how fast is the GPU's memory?",
            .modes = CHEX_IN_JOB, .fault = CHEX_FAULT_NODE, .probe = probe_memory, .level = 2,
-           .figures = memory_figures);
+           .figures = {{.key = "gb_per_s", .unit = "GB/s", .compared = true}});
 
 /* ---- gpu-after ---- */
 

@@ -13,7 +13,7 @@
 /* The measured figures as an object, or NULL if there are none. */
 static json_t *figures(const struct chex_check *check, const struct chex_check_result *r) {
     json_t *all = NULL;
-    for (int k = 0; check->figures && check->figures[k].key; k++) {
+    for (int k = 0; check->figures[k].key; k++) {
         if (r->figures[k] <= 0)
             continue;
         all = all ? all : json_object();

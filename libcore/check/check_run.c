@@ -179,7 +179,7 @@ static void merge(const struct chex_check *check, const struct chex_check_record
         same += column[r]->verdict == out->verdict;
     if (n > 1 && out->verdict >= CHEX_WARN)
         name_worst(records, column, n, worst, same, out);
-    for (int k = 0; check->figures && check->figures[k].key; k++)
+    for (int k = 0; check->figures[k].key; k++)
         out->figures[k] = chex_check_worst(&check->figures[k], k, column, n, &ignored);
     merge_noise(column, n, out);
     if (check->across)

@@ -23,9 +23,6 @@ static const char as_others[] = "as fast as others of its kind";
 
 static const double load_s = 1;
 
-static const struct chex_check_figure memory_figures[] = {
-    {.key = "gb_per_s", .unit = "GB/s", .compared = true}, {.key = NULL}};
-
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_load load;
     struct chex_error err = {0};
@@ -72,12 +69,9 @@ CHEX_CHECK(memory_rate, .name = "memory-rate",
            .question = "how fast is memory under the load of all ranks of the node?",
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_memory,
            .across = across_memory, .level = 2, .start = CHEX_START_TOGETHER,
-           .figures = memory_figures);
+           .figures = {{.key = "gb_per_s", .unit = "GB/s", .compared = true}});
 
 /* ---- compute-rate ---- */
-
-static const struct chex_check_figure compute_figures[] = {
-    {.key = "gflop_per_s", .unit = "GFLOP/s", .compared = true}, {.key = NULL}};
 
 /* The engine reports the best moment of each run. Several runs therefore give a median and a small
  * spread. */
@@ -120,7 +114,8 @@ static void probe_compute(const struct chex_check_context *c, struct chex_check_
 CHEX_CHECK(compute_rate, .name = "compute-rate",
            .question = "how fast are matrix products from the caches?", .modes = CHEX_IN_ALL,
            .fault = CHEX_FAULT_NODE, .probe = probe_compute, .level = 2,
-           .start = CHEX_START_TOGETHER, .figures = compute_figures);
+           .start = CHEX_START_TOGETHER,
+           .figures = {{.key = "gflop_per_s", .unit = "GFLOP/s", .compared = true}});
 
 /* ---- cpu-share ---- */
 

@@ -15,9 +15,6 @@ static const char as_others[] = "as fast as others of its kind";
 
 /* ---- step-rate ---- */
 
-static const struct chex_check_figure step_figures[] = {
-    {.key = "images_per_s", .unit = "images/s", .compared = true}, {.key = NULL}};
-
 static const double step_s = 2;
 
 /* Runs steps and sets figures, spread, disturbance and found text of *r. */
@@ -53,7 +50,8 @@ static void probe_rate(const struct chex_check_context *c, struct chex_check_res
 CHEX_CHECK(step_rate, .name = "step-rate",
            .question = "how fast are training steps of this rank's processors?",
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_rate, .level = 2,
-           .start = CHEX_START_TOGETHER, .figures = step_figures);
+           .start = CHEX_START_TOGETHER,
+           .figures = {{.key = "images_per_s", .unit = "images/s", .compared = true}});
 
 static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
@@ -66,7 +64,8 @@ static void probe_gpu_rate(const struct chex_check_context *c, struct chex_check
 CHEX_CHECK(gpu_step_rate, .name = "gpu-step-rate",
            .question = "how fast are training steps of its GPU?", .modes = CHEX_IN_JOB,
            .fault = CHEX_FAULT_NODE, .probe = probe_gpu_rate, .level = 2,
-           .start = CHEX_START_TOGETHER, .figures = step_figures);
+           .start = CHEX_START_TOGETHER,
+           .figures = {{.key = "images_per_s", .unit = "images/s", .compared = true}});
 
 /* ---- step-bits ---- */
 

@@ -25,15 +25,6 @@ static const double min_write = 10e6, max_sync_s = 0.5;
 static const uint64_t write_bytes = UINT64_C(64) << 20;
 static const double write_s = 2;
 
-static const struct chex_check_figure output_figures[] = {
-    {.key = "mb_per_s", .unit = "MB/s", .margin = 0.3},
-    {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
-    {.key = NULL}};
-static const struct chex_check_figure tmpdir_figures[] = {
-    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
-    {.key = "fsync_ms", .unit = "ms", .lower_is_better = true},
-    {.key = NULL}};
-
 /* Reports an error of a folder. fault: the node's for its own folders, the user's for a folder that
  * the user chose. */
 static void fail_folder(struct chex_check_result *r, const char *dir, enum chex_fault fault,
@@ -95,9 +86,13 @@ static void probe_tmpdir_rate(const struct chex_check_context *c, struct chex_ch
     if (!skips_node_disk(c, r))
         probe_write(c, set ? dir : "/tmp", set ? CHEX_FAULT_USER : CHEX_FAULT_NODE, r);
 }
-CHEX_CHECK(tmpdir_rate, .name = "tmpdir-rate", .question = "how fast are temporary files written?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_tmpdir_rate, .level = 2,
-           .start = CHEX_START_TOGETHER, .figures = tmpdir_figures);
+CHEX_CHECK(
+    tmpdir_rate, .name = "tmpdir-rate", .question = "how fast are temporary files written?",
+    .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_tmpdir_rate, .level = 2,
+    .start = CHEX_START_TOGETHER,
+    .figures = {
+        {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
+        {.key = "fsync_ms", .unit = "ms", .lower_is_better = true}});
 
 static void probe_results(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_error err = {0};
@@ -128,16 +123,14 @@ static void probe_output(const struct chex_check_context *c, struct chex_check_r
 }
 CHEX_CHECK(output_rate, .name = "output-rate", .question = "how fast are results written?",
            .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_output,
-           .level = 2, .figures = output_figures);
+           .level = 2,
+           .figures = {{.key = "mb_per_s", .unit = "MB/s", .margin = 0.3},
+                       {.key = "fsync_ms", .unit = "ms", .lower_is_better = true}});
 
 /* ---- reading ---- */
 
 static const double read_s = 3;
 enum { ROWS = 64 };
-
-static const struct chex_check_figure data_figures[] = {
-    {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3},
-    {.key = NULL}};
 
 /* The path of a shard that this rank would read in training: the middle one of its share of the
  * first split that has rows. The caller frees the string. */
@@ -238,7 +231,9 @@ static void probe_data(const struct chex_check_context *c, struct chex_check_res
     }
     free(path);
 }
-CHEX_CHECK(data_rate, .name = "data-rate",
-           .question = "how fast are shards read, and are they sound?",
-           .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_data,
-           .level = 2, .start = CHEX_START_TOGETHER, .figures = data_figures);
+CHEX_CHECK(
+    data_rate, .name = "data-rate", .question = "how fast are shards read, and are they sound?",
+    .modes = CHEX_IN_JOB | CHEX_IN_LOGIN, .fault = CHEX_FAULT_USER, .probe = probe_data, .level = 2,
+    .start = CHEX_START_TOGETHER,
+    .figures = {
+        {.key = "mb_per_s", .unit = "MB/s", .compared = true, .warn_only = true, .margin = 0.3}});

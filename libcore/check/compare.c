@@ -157,7 +157,7 @@ void chex_check_compare(const struct chex_check *check, const struct chex_check_
                         struct chex_check_result *merged) {
     struct units u = {.rank = chex_alloc_zeroed((size_t)n, sizeof *u.rank),
                       .value = chex_alloc_zeroed((size_t)n, sizeof *u.value)};
-    for (int k = 0; n > 1 && check->figures && check->figures[k].key && u.rank && u.value; k++)
+    for (int k = 0; n > 1 && check->figures[k].key && u.rank && u.value; k++)
         if (check->figures[k].compared)
             compare(check, k, records, all, n, &u, merged);
     free(u.rank);

@@ -65,15 +65,17 @@ static struct chex_check_record records[RANKS];
 static struct chex_check_result answers[RANKS];
 static const struct chex_check_result *all[RANKS];
 
-static const struct chex_check_figure rates[] = {
-    {.key = "gb_per_s", .unit = "GB/s", .compared = true},
-    {.key = "wait_ms", .unit = "ms", .lower_is_better = true, .compared = true, .warn_only = true},
-    {.key = NULL}};
-static const struct chex_check rated = {.name = "rated",
-                                        .question = "?",
-                                        .modes = CHEX_IN_ALL,
-                                        .fault = CHEX_FAULT_NODE,
-                                        .figures = rates};
+static const struct chex_check rated = {
+    .name = "rated",
+    .question = "?",
+    .modes = CHEX_IN_ALL,
+    .fault = CHEX_FAULT_NODE,
+    .figures = {{.key = "gb_per_s", .unit = "GB/s", .compared = true},
+                {.key = "wait_ms",
+                 .unit = "ms",
+                 .lower_is_better = true,
+                 .compared = true,
+                 .warn_only = true}}};
 
 static void fill(int per_node, const double *values) {
     memset(answers, 0, sizeof answers);
@@ -147,7 +149,8 @@ static void test_compare(void) {
     r = compare();
     OK(r.verdict == CHEX_PASS, "what was not measured is not slow");
     int who = -1;
-    OK(chex_check_worst(&rates[0], 0, all, RANKS, &who) == 49 && who == 2, "the worst rate");
+    OK(chex_check_worst(&rated.figures[0], 0, all, RANKS, &who) == 49 && who == 2,
+       "the worst rate");
 }
 
 /* ---- limits ---- */
