@@ -27,7 +27,6 @@ static const char *const labels_names[] = {
     [CHEX_VERIFY_LABELS_NOT_GIVEN] = "not compared",
     [CHEX_VERIFY_LABELS_SAME] = "same",
     [CHEX_VERIFY_LABELS_OTHER] = "other",
-    [CHEX_VERIFY_LABELS_UNKNOWN] = "unknown",
 };
 
 static json_t *verify_json(const struct chex_verify_result *r) {
@@ -48,10 +47,6 @@ static void print_labels(const char *labels, const struct chex_verify_result *r)
         printf("labels: not compared: give the label file with --labels\n");
     if (r->labels == CHEX_VERIFY_LABELS_SAME)
         printf("labels: %s is the label file that the set was made from\n", labels);
-    if (r->labels == CHEX_VERIFY_LABELS_UNKNOWN)
-        printf("labels: not compared: an earlier version made the set, and it is not known whether "
-               "%s is its label file\n",
-               labels);
     if (r->source_differs)
         printf("source_digest: not compared: the set was resharded or relabelled, or its manifest "
                "was changed\n");

@@ -191,13 +191,6 @@ static bool machine_chose(const struct train_settings *s, const struct chex_opt 
            (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
 }
 
-/* The recorded text of an option of the run; NULL: none. Checkpoints without --decay-norms are from
- * versions that applied weight decay to all parameters. */
-static const char *recorded_text(const struct chex_opt *o, const json_t *recorded) {
-    const char *text = o->of_run ? json_string_value(json_object_get(recorded, o->name)) : NULL;
-    return !text && o->at == AT(decay_norms) ? "yes" : text;
-}
-
 /* Takes over the recorded options that were not given again. `restored` gets the list of changes.
  */
 enum chex_status train_restore_options(struct train_settings *s, const char *path,
@@ -207,7 +200,8 @@ enum chex_status train_restore_options(struct train_settings *s, const char *pat
     restored[0] = '\0';
     for (size_t i = 0; i < train_program.count; i++) {
         const struct chex_opt *o = &train_program.opts[i];
-        const char *value = recorded_text(o, recorded);
+        const char *value =
+            o->of_run ? json_string_value(json_object_get(recorded, o->name)) : NULL;
         char before[64], after[64];
         if (!value || !*value || machine_chose(s, o, origins))
             continue;

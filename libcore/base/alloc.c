@@ -22,7 +22,20 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
+enum { HUGE_PAGE = 2 << 20, FIRST_CAPACITY = 64 };
+
+bool chex_alloc_grow(void *array, size_t count, size_t *capacity, size_t size) {
+    void *elements;
+    if (count < *capacity)
+        return true;
+    const size_t more = *capacity ? 2 * *capacity : FIRST_CAPACITY;
+    memcpy(&elements, array, sizeof elements);
+    if (!(elements = realloc(elements, more * size)))
+        return false;
+    memcpy(array, &elements, sizeof elements);
+    *capacity = more;
+    return true;
+}
 
 void *chex_alloc_aligned(size_t count, size_t size) {
     size_t bytes;

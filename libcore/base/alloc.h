@@ -5,6 +5,7 @@
 #ifndef CHEX_BASE_ALLOC_H
 #define CHEX_BASE_ALLOC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -14,6 +15,10 @@ enum { CHEX_ALLOC_ALIGN = 64 };
 static inline void *chex_alloc_zeroed(size_t count, size_t size) {
     return calloc(count ? count : 1, size);
 }
+
+/* Makes space for one more element of a growing array. array: address of the pointer to its
+ * elements of `size` bytes, of which `count` are used. False: out of memory; nothing is changed. */
+bool chex_alloc_grow(void *array, size_t count, size_t *capacity, size_t size);
 
 /* count * size bytes at a 64-byte boundary, content undefined. From 2 MiB on the start is on a 2
  * MiB boundary, for huge pages. NULL on overflow or lack of memory. */

@@ -99,6 +99,15 @@ enum chex_status chex_fs_make_folder_of(const char *path, struct chex_error *err
 
 bool chex_fs_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool chex_fs_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int64_t chex_fs_modified_ns(const struct stat *info) {
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
 bool chex_fs_is_dir(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);

@@ -29,6 +29,13 @@ enum chex_status chex_fs_make_folder_of(const char *path, struct chex_error *err
 bool chex_fs_exists(const char *path);
 bool chex_fs_is_dir(const char *path);
 
+/* Whether both are there and are the same file or folder, also through links. */
+bool chex_fs_same(const char *a, const char *b);
+
+/* The time of the last change of the content. */
+struct stat;
+int64_t chex_fs_modified_ns(const struct stat *info);
+
 /* "dir/name" in a fresh string; the caller frees it. NULL only when out of memory. */
 char *chex_fs_join(const char *dir, const char *name);
 

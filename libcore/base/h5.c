@@ -124,31 +124,24 @@ static enum chex_status access_list(hid_t *fapl_out, struct chex_error *err) {
     return CHEX_OK;
 }
 
-/* What HDF5 does not check. */
-static enum chex_status check_before(int fd, const char *path, uint64_t bytes,
-                                     struct chex_error *err) {
-    bool sealed = false;
-    CHEX_TRY(chex_h5_check_seal(fd, path, bytes, &sealed, err));
-    return sealed ? CHEX_OK : chex_h5_check_objects(fd, path, bytes, err);
-}
-
 enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
                                    struct chex_error *err) {
     int fd = -1;
     uint64_t bytes = 0;
     CHEX_TRY(chex_fs_open(path, &fd, &bytes, err));
-    enum chex_status st = writable ? CHEX_OK : check_before(fd, path, bytes, err);
+    enum chex_status st = CHEX_OK;
+    if (H5Fis_hdf5(path) == 0)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: not an HDF5 file", path);
+    else if (!writable)
+        st = chex_h5_check_seal(fd, path, bytes, err);
     close(fd);
     CHEX_TRY(st);
     if (writable && access(path, W_OK) != 0)
         return chex_error_errno(err, CHEX_E_DATA, errno, "cannot open %s", path);
     hid_t fapl = H5I_INVALID_HID, file = H5I_INVALID_HID;
     CHEX_TRY(access_list(&fapl, err));
-    if (H5Fis_hdf5(path) == 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: not an HDF5 file", path);
-    else
-        st = CHEX_H5(file = H5Fopen(path, writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl),
-                     CHEX_E_DATA, err, "%s", path);
+    st = CHEX_H5(file = H5Fopen(path, writable ? H5F_ACC_RDWR : H5F_ACC_RDONLY, fapl), CHEX_E_DATA,
+                 err, "%s", path);
     chex_h5_close(fapl);
     if (st == CHEX_OK)
         *file_out = file;
@@ -381,6 +374,16 @@ static enum chex_status texts_fixed(const struct attr *a, size_t count, char **o
     return st;
 }
 
+/* HDF5 allocates the texts with malloc, and gives NULL for an empty one. */
+static enum chex_status texts_variable(const struct attr *a, size_t count, char **out) {
+    if (H5Aread(a->id, a->type, out) < 0)
+        return CHEX_E_DATA;
+    for (size_t i = 0; i < count; i++)
+        if (!out[i] && !(out[i] = strdup("")))
+            return CHEX_E_RESOURCE;
+    return CHEX_OK;
+}
+
 static enum chex_status attr_texts(const struct attr *a, const char *name, const char *path,
                                    char ***out, size_t *count_out, struct chex_error *err) {
     enum { LIMIT = 4096 };
@@ -393,15 +396,9 @@ static enum chex_status attr_texts(const struct attr *a, const char *name, const
     size_t count = (size_t)a->points;
     char **texts = calloc(count, sizeof *texts);
     enum chex_status st = CHEX_E_RESOURCE;
-    if (texts && H5Tis_variable_str(a->type) > 0) {
-        st = chex_h5_variable_texts(path, name, count, texts, err);
-        if (st != CHEX_OK) {
-            chex_h5_free_texts(texts, count);
-            return st;
-        }
-    } else if (texts) {
-        st = texts_fixed(a, count, texts);
-    }
+    if (texts)
+        st = H5Tis_variable_str(a->type) > 0 ? texts_variable(a, count, texts)
+                                             : texts_fixed(a, count, texts);
     if (st != CHEX_OK) {
         chex_h5_free_texts(texts, count);
         if (st == CHEX_E_RESOURCE)

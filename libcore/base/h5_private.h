@@ -60,9 +60,9 @@ enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, 
 void chex_h5_close(hid_t id);
 
 /* Opens a file without HDF5's file locks, which fail on some network file systems.
- * - Reading: a file with a seal is compared with it before HDF5 reads the file; a file without one
- *   is checked by chex_h5_check_objects.
- * - CHEX_E_DATA: the file is missing, no regular file, not HDF5, truncated or damaged. */
+ * - Reading: the file is compared with its seal before HDF5 reads it.
+ * - CHEX_E_DATA: the file is missing, no regular file, not HDF5, truncated, damaged or without a
+ *   seal. */
 enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
                                    struct chex_error *err);
 
@@ -83,21 +83,9 @@ enum chex_status chex_h5_seal_file(int fd, const char *path, uint64_t skip_from,
                                    struct chex_error *err);
 /* Computes the seal of a file in memory. The caller writes it after the file. */
 void chex_h5_seal_memory(const void *file, size_t bytes, unsigned char out[CHEX_H5_SEAL_BYTES]);
-/* Compares a file with its seal. CHEX_E_DATA: it does not match, or other bytes follow the HDF5
- * data. A file without seal is CHEX_OK, with *sealed_out false. */
-enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_bytes, bool *sealed_out,
+/* Compares a file with its seal. CHEX_E_DATA: it does not match, or the file has none. */
+enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_bytes,
                                     struct chex_error *err);
-
-/* Checks a file without seal for faults that make HDF5 1.10 crash (see h5_walk.c). CHEX_E_DATA:
- * damaged. CHEX_OK also for files of another kind, which HDF5 checks or rejects. */
-enum chex_status chex_h5_check_objects(int fd, const char *path, uint64_t file_bytes,
-                                       struct chex_error *err);
-
-/* Reads `count` variable-length texts of an attribute of the root group without HDF5, which would
- * read them unchecked (see h5_walk.c). out: (count) fresh strings, NULL if a text was not read. The
- * caller frees them, also on failure. */
-enum chex_status chex_h5_variable_texts(const char *path, const char *name, size_t count,
-                                        char **out, struct chex_error *err);
 
 /* Creates a fixed-length string type: NUL-padded, UTF-8. */
 enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex_error *err);
@@ -113,8 +101,7 @@ enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type
                                        const char *path, struct chex_error *err);
 
 /* Attributes. Text has a fixed length (UTF-8, NUL-terminated). An attribute holds at most 64 KiB,
- * so longer text (hundreds of long class names) has variable length. Both kinds can be read;
- * variable length only from the root group. */
+ * so longer text (hundreds of long class names) has variable length. Both kinds can be read. */
 bool chex_h5_has_attr(hid_t where, const char *name);
 enum chex_status chex_h5_write_text(hid_t where, const char *name, const char *value,
                                     const char *path, struct chex_error *err);

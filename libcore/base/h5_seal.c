@@ -7,8 +7,7 @@
  *
  * Idea: chexnet checks the seal before HDF5 reads the file. HDF5 ignores bytes after its end of
  * file, so every HDF5 program can open sealed files. If such a program changes a file, HDF5
- * truncates it at its end of file and the seal is lost: the file then counts as unsealed, like
- * files of earlier chexnet versions.
+ * truncates it at its end of file and the seal is lost. A file without a seal is refused.
  *
  * Record, little-endian: "CHEXSEAL", u32 version 1, u32 0, u64 skip_from, u64 skip_to, u64 bytes of
  * the file before the record, u64 digest, u64 XXH3-64 of the 48 bytes before.
@@ -116,28 +115,35 @@ static uint64_t end_of_data(int fd) {
     return base == 0 ? end : 0;
 }
 
-enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_bytes, bool *sealed_out,
-                                    struct chex_error *err) {
-    struct seal s = {.version = 0};
-    uint64_t digest = 0;
+/* The error of a file without a seal, from the end of its HDF5 data. */
+static enum chex_status no_seal(int fd, const char *path, uint64_t file_bytes,
+                                struct chex_error *err) {
     const uint64_t end = end_of_data(fd);
-    const uint64_t bytes = file_bytes < sizeof s ? 0 : file_bytes - sizeof s;
-    if (bytes && chex_fs_pread(fd, &s, sizeof s, bytes) != sizeof s && errno)
-        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
-    *sealed_out = memcmp(s.magic, magic, sizeof magic) == 0;
-    if (!*sealed_out) {
-        if (!end || end == file_bytes)
-            return CHEX_OK;
-        if (end > file_bytes)
-            return chex_error_set(
-                err, CHEX_E_DATA,
-                "%s: truncated: its HDF5 data end at byte %llu, the file has %llu", path,
-                (unsigned long long)end, (unsigned long long)file_bytes);
+    if (end > file_bytes)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: truncated: its HDF5 data end at byte %llu, the file has %llu",
+                              path, (unsigned long long)end, (unsigned long long)file_bytes);
+    if (end && end < file_bytes)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: truncated or damaged: %llu bytes after its HDF5 data are no "
                               "checksum record",
                               path, (unsigned long long)(file_bytes - end));
-    }
+    return chex_error_set(err, CHEX_E_DATA,
+                          "%s: no checksum record at its end: another program wrote or changed it "
+                          "(make it again; or, if it is right, append the record as "
+                          "doc/shard-format.md describes)",
+                          path);
+}
+
+enum chex_status chex_h5_check_seal(int fd, const char *path, uint64_t file_bytes,
+                                    struct chex_error *err) {
+    struct seal s = {.version = 0};
+    uint64_t digest = 0;
+    const uint64_t bytes = file_bytes < sizeof s ? 0 : file_bytes - sizeof s;
+    if (bytes && chex_fs_pread(fd, &s, sizeof s, bytes) != sizeof s && errno)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
+    if (memcmp(s.magic, magic, sizeof magic) != 0)
+        return no_seal(fd, path, file_bytes, err);
     if (s.own != chex_hash64(&s, SEALED_BYTES) || s.version != VERSION || s.bytes != bytes ||
         s.skip_from > s.skip_to || s.skip_to > bytes)
         return chex_error_set(err, CHEX_E_DATA,

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 
 #include <stdio.h>
+#include <string.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -24,6 +25,10 @@ uint64_t chex_hash64(const void *data, size_t bytes) {
 
 uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes) {
     return XXH3_64bits_withSeed(data, bytes, digest);
+}
+
+uint64_t chex_hash64_mix_text(uint64_t digest, const char *text) {
+    return chex_hash64_mix(digest, text, strlen(text) + 1);
 }
 
 void chex_hash128(const void *data, size_t bytes, uint64_t out[2]) {

@@ -13,6 +13,9 @@ uint64_t chex_hash64(const void *data, size_t bytes);
 /* Continues an order-dependent digest: start with 0, feed parts one by one. */
 uint64_t chex_hash64_mix(uint64_t digest, const void *data, size_t bytes);
 
+/* The same of a text with its NUL. */
+uint64_t chex_hash64_mix_text(uint64_t digest, const char *text);
+
 /* 128 bits, the high half first. */
 void chex_hash128(const void *data, size_t bytes, uint64_t out[2]);
 

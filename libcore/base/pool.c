@@ -169,6 +169,43 @@ void chex_pool_run(struct chex_pool *p, size_t items, chex_pool_fn fn, void *arg
     pthread_mutex_unlock(&p->lock);
 }
 
+struct attempt {
+    chex_pool_try_fn fn;
+    void *arg;
+    atomic_bool failed;
+    pthread_mutex_t lock; /* guards `first` */
+    struct chex_error first;
+};
+
+static void try_item(void *arg, size_t item, int worker) {
+    struct attempt *a = arg;
+    struct chex_error err = {0};
+    if (atomic_load_explicit(&a->failed, memory_order_relaxed))
+        return;
+    const enum chex_status st = a->fn(a->arg, item, worker, &err);
+    if (st == CHEX_OK)
+        return;
+    pthread_mutex_lock(&a->lock);
+    if (!atomic_exchange(&a->failed, true)) {
+        a->first = err;
+        a->first.status = st;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+enum chex_status chex_pool_try(int threads, size_t items, chex_pool_try_fn fn, void *arg,
+                               struct chex_error *err) {
+    struct attempt a = {.fn = fn, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct chex_pool *pool = NULL;
+    CHEX_TRY(chex_pool_create(threads, &pool, err));
+    chex_pool_run(pool, items, try_item, &a);
+    chex_pool_destroy(pool);
+    pthread_mutex_destroy(&a.lock);
+    if (a.first.status != CHEX_OK && err)
+        *err = a.first;
+    return a.first.status;
+}
+
 /* The kernel refuses a set that is smaller than its own, and cpu_set_t ends at 1,024 CPUs. */
 int chex_cpu_count(void) {
     enum { MOST = 1 << 20 };

@@ -27,6 +27,13 @@ int chex_pool_threads(const struct chex_pool *pool);
  * part; the others stay asleep. One caller at a time; an item must not call it. */
 void chex_pool_run(struct chex_pool *pool, size_t items, chex_pool_fn fn, void *arg);
 
+/* Runs the items of a loop that can fail on `threads` threads, which live for this call. After a
+ * failure no other item begins. Returns the first failure. err of `fn` is not NULL. */
+typedef enum chex_status (*chex_pool_try_fn)(void *arg, size_t item, int worker,
+                                             struct chex_error *err);
+enum chex_status chex_pool_try(int threads, size_t items, chex_pool_try_fn fn, void *arg,
+                               struct chex_error *err);
+
 /* CPUs this process may run on (sched_getaffinity); at least 1. */
 int chex_cpu_count(void);
 

@@ -10,13 +10,12 @@
  * Invariants:
  * - A row's place is fixed by the layout, and the source digest is a sum. So the bytes of a shard
  *   do not depend on the number of threads or their timing.
- * - A shard's file name contains a digest of its inputs (create_names.c). A finished file of that
+ * - A shard's file name contains a digest of its inputs (create_shards.c). A finished file of that
  *   name is reused, in this run and in others.
  * - In create, a bad image (CHEX_E_DATA) stops only its shard: the writer is abandoned, the other
  *   images of the shard are still checked, and the caller builds it again without the bad rows.
  *   Every other failure stops the run.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,11 +23,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
+#include "base/search.h"
 #include "ingest/create_private.h"
 #include "shard/shard_write.h"
 
@@ -44,16 +43,10 @@ struct dark {
     size_t count, row; /* row: the first dark image in the label table */
 };
 
-/* Argument of chex_shard_spec's row callback. */
-struct rows {
-    const struct chex_create *c;
-    const struct chex_layout_shard *shard;
-};
-
 struct job { /* one shard */
+    const struct chex_create *c;
+    struct chex_store_shard *to;
     const struct chex_layout_shard *shard;
-    struct rows rows;
-    char *path;
     pthread_mutex_t lock; /* over writer (its creation), sum and dark */
     struct chex_shard_writer *writer;
     uint64_t sum[2]; /* of the source files' hashes */
@@ -70,19 +63,17 @@ struct build {
     size_t job_count, prefetch; /* prefetch: files */
     struct chex_progress *progress;
     atomic_size_t done;
-    atomic_bool stop;
+    atomic_bool stop;     /* hopelessly many bad images */
     atomic_bool fails;    /* too many bad images: check the other images, write no shard */
     pthread_mutex_t lock; /* guards the members below */
     struct chex_bad_row *bad;
     size_t bad_count, bad_capacity;
     struct dark dark; /* of finished shards */
-    enum chex_status status;
-    struct chex_error err;
 };
 
 static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) {
-    const struct rows *rows = arg;
-    const struct chex_label_row *r = &rows->c->table->rows[rows->shard->rows[i]];
+    const struct job *j = arg;
+    const struct chex_label_row *r = &j->c->table->rows[j->shard->rows[i]];
     *out = (struct chex_shard_row){.image_id = r->image_id,
                                    .patient_id = r->patient_id,
                                    .study_id = r->study_id,
@@ -92,46 +83,32 @@ static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) 
                                    .sex = r->sex};
 }
 
-static void fail(struct build *b, enum chex_status status, const struct chex_error *err) {
-    pthread_mutex_lock(&b->lock);
-    if (b->status == CHEX_OK) {
-        b->status = status;
-        b->err = *err;
+/* Adds a bad image. Requires the lock. */
+static enum chex_status add_bad(struct build *b, size_t row, const char *reason,
+                                struct chex_error *err) {
+    if (!chex_alloc_grow(&b->bad, b->bad_count, &b->bad_capacity, sizeof *b->bad))
+        return chex_error_memory(err, "the list of rejected images");
+    struct chex_bad_row *bad = &b->bad[b->bad_count++];
+    memset(bad, 0, sizeof *bad);
+    bad->row = row;
+    snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
+    if (!b->c->o->resume && b->c->bad_count + b->bad_count > b->c->o->max_bad)
+        atomic_store(&b->fails, true);
+    if (chex_create_hopeless(b->c, b->bad_count, atomic_load(&b->done))) {
+        b->c->gave_up = true;
+        atomic_store(&b->stop, true);
     }
-    pthread_mutex_unlock(&b->lock);
-    atomic_store(&b->stop, true);
+    return CHEX_OK;
 }
 
-static void reject(struct build *b, size_t row, const char *reason) {
-    bool no_memory = false;
+static enum chex_status reject(struct build *b, struct job *j, size_t row, struct chex_error *err) {
+    char reason[CHEX_ERROR_TEXT_BYTES];
+    memcpy(reason, err->text, sizeof reason);
+    atomic_store(&j->has_bad, true);
     pthread_mutex_lock(&b->lock);
-    if (b->bad_count == b->bad_capacity) {
-        size_t capacity = b->bad_capacity ? 2 * b->bad_capacity : 16;
-        struct chex_bad_row *grown = realloc(b->bad, capacity * sizeof *grown);
-        no_memory = !grown;
-        if (grown) {
-            b->bad = grown;
-            b->bad_capacity = capacity;
-        }
-    }
-    if (!no_memory) {
-        struct chex_bad_row *bad = &b->bad[b->bad_count++];
-        memset(bad, 0, sizeof *bad);
-        bad->row = row;
-        snprintf(bad->reason, sizeof bad->reason, "%.*s", (int)sizeof bad->reason - 1, reason);
-        if (!b->c->o->resume && b->c->bad_count + b->bad_count > b->c->o->max_bad)
-            atomic_store(&b->fails, true);
-        if (chex_create_hopeless(b->c, b->bad_count, atomic_load(&b->done))) {
-            b->c->gave_up = true;
-            atomic_store(&b->stop, true);
-        }
-    }
+    const enum chex_status st = add_bad(b, row, reason, err);
     pthread_mutex_unlock(&b->lock);
-    if (no_memory) {
-        struct chex_error err = {0};
-        chex_error_memory(&err, "the list of rejected images");
-        fail(b, err.status, &err);
-    }
+    return st;
 }
 
 /* Creates the shard's writer unless another thread did. Thread-safe. */
@@ -144,12 +121,12 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
                                        .size = c->o->size,
                                        .classes = (int)c->table->class_count,
                                        .class_names = c->table->classes,
-                                       .resize = chex_create_resize_name(c),
+                                       .resize = chex_create_facts(c).resize,
                                        .split = chex_split_names[j->shard->split],
                                        .tool_version = c->o->tool_version,
                                        .row = describe_row,
-                                       .arg = &j->rows};
-        st = chex_shard_create(j->path, &spec, &j->writer, err);
+                                       .arg = j};
+        st = chex_shard_create(j->to->path, &spec, &j->writer, err);
     }
     pthread_mutex_unlock(&j->lock);
     return st;
@@ -241,21 +218,16 @@ static enum chex_status finish_job(struct build *b, struct job *j, struct chex_e
     pthread_mutex_lock(&b->lock);
     add_dark(&b->dark, j->dark);
     pthread_mutex_unlock(&b->lock);
-    return chex_shard_finish(writer, digest, err);
+    CHEX_TRY(chex_shard_finish(writer, digest, err));
+    j->to->finished = true;
+    return CHEX_OK;
 }
 
-/* The job of an item, by binary search in b->first. */
+/* The job of an item, and the item's index in it. */
 static struct job *job_of(struct build *b, size_t item, size_t *index_out) {
-    size_t low = 0, high = b->job_count;
-    while (high - low > 1) {
-        size_t mid = low + (high - low) / 2;
-        if (b->first[mid] <= item)
-            low = mid;
-        else
-            high = mid;
-    }
-    *index_out = item - b->first[low];
-    return &b->jobs[low];
+    const size_t at = chex_search_run(b->first, b->job_count, item);
+    *index_out = item - b->first[at];
+    return &b->jobs[at];
 }
 
 static void prefetch(struct build *b, size_t item) {
@@ -266,66 +238,58 @@ static void prefetch(struct build *b, size_t item) {
     chex_folder_prefetch(b->c->files[j->shard->rows[i]]);
 }
 
-static void take_item(void *arg, size_t item, int worker) {
+/* Checks image i, and writes it unless the shard has a bad image. */
+static enum chex_status take_image(struct build *b, struct job *j, size_t i,
+                                   struct chex_convert_worker *w, struct chex_error *err) {
+    if (!atomic_load(&j->has_bad))
+        CHEX_TRY(open_writer(b, j, err));
+    CHEX_TRY(convert(b, j, i, w, err));
+    if (atomic_load(&j->has_bad))
+        return CHEX_OK;
+    count_if_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
+    set_original(b, j, i, w);
+    return chex_shard_put(j->writer, i, w->row, err);
+}
+
+static enum chex_status take_item(void *arg, size_t item, int worker, struct chex_error *err) {
     struct build *b = arg;
-    struct chex_convert_worker *w = &b->workers[worker];
-    struct chex_error err = {0};
     size_t i;
     struct job *j = job_of(b, item, &i);
     if (atomic_load_explicit(&b->stop, memory_order_relaxed))
-        return;
+        return CHEX_OK;
     /* Item 0 prefetches the whole distance, every other item one more file. */
     for (size_t k = item == 0 ? 1 : b->prefetch; k <= b->prefetch; k++)
         prefetch(b, item + k);
     if (atomic_load_explicit(&b->fails, memory_order_relaxed))
         atomic_store(&j->has_bad, true);
-    enum chex_status st = atomic_load(&j->has_bad) ? CHEX_OK : open_writer(b, j, &err);
-    if (st == CHEX_OK) {
-        st = convert(b, j, i, w, &err);
-        if (st == CHEX_OK && !atomic_load(&j->has_bad)) {
-            count_if_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
-            set_original(b, j, i, w);
-            st = chex_shard_put(j->writer, i, w->row, &err);
-        }
-        if (st == CHEX_E_DATA && !b->c->origin) {
-            atomic_store(&j->has_bad, true);
-            reject(b, j->shard->rows[i], err.text);
-            st = CHEX_OK;
-        }
-    }
+    enum chex_status st = take_image(b, j, i, &b->workers[worker], err);
+    if (st == CHEX_E_DATA && !b->c->origin)
+        st = reject(b, j, j->shard->rows[i], err);
     if (st == CHEX_OK && atomic_fetch_sub(&j->left, 1) == 1)
-        st = finish_job(b, j, &err);
-    if (st != CHEX_OK)
-        fail(b, st, &err);
+        st = finish_job(b, j, err);
     chex_progress_set(b->progress, atomic_fetch_add(&b->done, 1) + 1, NULL);
+    return st;
 }
 
-/* One job for each missing shard of this rank. Counts the finished ones as kept. */
+/* One job for each shard of this rank that is not finished. */
 static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
-    struct chex_create *c = b->c;
-    size_t all = c->layout->shard_count, size = (size_t)c->group->size;
+    const struct chex_create *c = b->c;
+    const size_t all = c->store->shard_count, size = (size_t)c->group->size;
     b->jobs = chex_alloc_zeroed(all, sizeof *b->jobs);
     b->first = chex_alloc_zeroed(all + 1, sizeof *b->first);
     if (!b->jobs || !b->first)
         return chex_error_memory(err, "the list of shards");
     for (size_t s = (size_t)c->group->rank; s < all; s += size) {
-        const struct chex_layout_shard *shard = &c->layout->shards[s];
-        char *path = chex_create_shard_path(c, shard);
-        if (!path)
-            return chex_error_memory(err, "the list of shards");
-        if (chex_fs_exists(path)) {
-            free(path);
-            c->kept++;
-            c->kept_rows += shard->row_count;
+        struct chex_store_shard *to = &c->store->shards[s];
+        if (to->finished)
             continue;
-        }
         struct job *j = &b->jobs[b->job_count++];
-        j->shard = shard;
-        j->rows = (struct rows){c, shard};
-        j->path = path;
+        j->c = c;
+        j->to = to;
+        j->shard = to->layout;
         pthread_mutex_init(&j->lock, NULL);
-        atomic_init(&j->left, shard->row_count);
-        b->first[b->job_count] = b->first[b->job_count - 1] + shard->row_count;
+        atomic_init(&j->left, j->shard->row_count);
+        b->first[b->job_count] = b->first[b->job_count - 1] + j->shard->row_count;
     }
     return CHEX_OK;
 }
@@ -335,7 +299,6 @@ static void build_free(struct build *b) {
     for (size_t j = 0; j < b->job_count; j++) {
         chex_shard_abandon(b->jobs[j].writer);
         pthread_mutex_destroy(&b->jobs[j].lock);
-        free(b->jobs[j].path);
     }
     free(b->jobs);
     free(b->first);
@@ -349,23 +312,18 @@ static int by_row(const void *a, const void *b) {
 }
 
 static enum chex_status run(struct build *b, struct chex_error *err) {
-    struct chex_pool *pool = NULL;
-    size_t items = b->first[b->job_count];
+    const int workers = b->c->o->workers;
+    const size_t items = b->first[b->job_count], distance = (size_t)workers * PREFETCH_PER_WORKER;
     if (!items)
         return CHEX_OK;
-    CHEX_TRY(chex_pool_create(b->c->o->workers, &pool, err));
-    b->prefetch = (size_t)b->c->o->workers * PREFETCH_PER_WORKER;
-    b->prefetch = b->prefetch > PREFETCH_MAX ? PREFETCH_MAX : b->prefetch;
+    b->prefetch = distance > PREFETCH_MAX ? PREFETCH_MAX : distance;
     const char *what = !b->c->origin              ? "sharding"
                        : b->c->origin->new_labels ? "relabelling"
                                                   : "resharding";
     b->progress = chex_progress_create(what, "img", items, b->c->group->rank == 0);
-    chex_pool_run(pool, items, take_item, b);
-    chex_progress_destroy(b->progress, b->status == CHEX_OK && !b->bad_count);
-    chex_pool_destroy(pool);
-    if (b->status != CHEX_OK && err)
-        *err = b->err;
-    return b->status;
+    const enum chex_status st = chex_pool_try(workers, items, take_item, b, err);
+    chex_progress_destroy(b->progress, st == CHEX_OK && !b->bad_count);
+    return st;
 }
 
 static void warn_about_dark(const struct chex_create *c, const struct dark *d) {
@@ -382,9 +340,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
     struct build b = {.c = c};
     pthread_mutex_init(&b.lock, NULL);
     atomic_init(&b.fails, c->check_only);
-    enum chex_status st = chex_create_check_kept(c, err);
-    if (st == CHEX_OK)
-        st = make_jobs(&b, err);
+    enum chex_status st = make_jobs(&b, err);
     if (st == CHEX_OK)
         st = chex_convert_workers(c->o->workers, c->o->size, &b.workers, err);
     if (st == CHEX_OK)
@@ -396,7 +352,6 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
         *count_out = b.bad_count;
         b.bad = NULL;
         warn_about_dark(c, &b.dark);
-        st = chex_create_trust(c, err);
     }
     build_free(&b);
     return st;

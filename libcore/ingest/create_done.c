@@ -49,16 +49,15 @@ static bool same_number(struct comparison *l, const char *what, uint64_t there, 
 static bool same_options(struct comparison *l) {
     const struct chex_create_options *o = l->c->o;
     const struct chex_label_table *t = l->c->table;
-    const struct chex_manifest *m = l->m, *from = l->c->origin ? l->c->origin->manifest : NULL;
+    const struct chex_manifest *m = l->m;
+    const struct chex_create_facts facts = chex_create_facts(l->c);
     bool same = same_text(l, "made by ", m->tool_version, o->tool_version) &&
                 same_number(l, "size ", (uint64_t)m->size, (uint64_t)o->size) &&
                 same_number(l, "seed ", m->seed, o->seed) &&
-                same_text(l, "resized by ", m->resize, from ? from->resize : CHEX_RESIZE_NAME) &&
-                same_text(l, "labels ", m->label_format, from ? from->label_format : t->format) &&
-                same_text(l, "uncertain ", m->uncertain,
-                          from ? from->uncertain : chex_uncertain_names[o->uncertain]) &&
-                same_text(l, "split ", m->split_mode,
-                          from ? from->split_mode : chex_split_mode_names[o->split_mode]) &&
+                same_text(l, "resized by ", m->resize, facts.resize) &&
+                same_text(l, "labels ", m->label_format, facts.label_format) &&
+                same_text(l, "uncertain ", m->uncertain, facts.uncertain) &&
+                same_text(l, "split ", m->split_mode, facts.split_mode) &&
                 same_number(l, "number of findings ", m->class_count, t->class_count);
     for (size_t i = 0; same && i < t->class_count; i++)
         same = same_text(l, "finding ", m->classes[i], t->classes[i]);
@@ -70,12 +69,10 @@ static bool same_options(struct comparison *l) {
     return same;
 }
 
-/* Compares the image of row r, which is in the set. */
-static bool same_image(struct comparison *l, size_t r, uint64_t checksum) {
+/* Compares the file of row r, which is in the set. */
+static bool same_file(struct comparison *l, size_t r) {
     const struct chex_create *c = l->c;
     const char *id = c->table->rows[r].image_id;
-    if (c->origin)
-        return c->origin->content[r] == checksum || differs(l, "other pixels of ", id);
     const struct chex_folder_file *f = chex_create_find(c, r, NULL);
     if (f && f->modified_ns > l->made_ns)
         return differs(l, "a newer file of ", id);
@@ -84,32 +81,24 @@ static bool same_image(struct comparison *l, size_t r, uint64_t checksum) {
 
 static bool same_row(struct comparison *l, enum chex_split split, const struct chex_shard *s,
                      size_t i) {
-    const struct chex_label_table *t = l->c->table;
     const char *id = chex_shard_image_id(s, i);
     const size_t r = chex_label_map_find(&l->rows, id);
+    char what[32];
     if (r == SIZE_MAX || l->c->split[r] != split)
         return differs(l, "its split has no ", id);
-    const struct chex_label_row *row = &t->rows[r];
-    if (strcmp(row->patient_id, chex_shard_patient_id(s, i)) != 0 ||
-        !chex_create_same_study(row, s, i) ||
-        memcmp(row->labels, chex_shard_labels(s, i), t->class_count) != 0 ||
-        row->view != chex_shard_view(s, i) ||
-        (row->age_years < INT16_MAX ? row->age_years : INT16_MAX) != chex_shard_age_years(s, i) ||
-        row->sex != chex_shard_sex(s, i))
-        return differs(l, "another patient, view or label of ", id);
+    const char *field = chex_create_difference(l->c, r, s, i);
+    snprintf(what, sizeof what, "another %s of ", field ? field : "");
+    if (field)
+        return differs(l, what, id);
     l->seen[r] = true;
-    return same_image(l, r, chex_shard_checksum(s, i));
+    return l->c->origin || same_file(l, r);
 }
 
 static bool same_shards(struct comparison *l, const struct chex_set *set) {
     bool same = true;
     for (size_t k = 0; same && k < set->shard_count; k++) {
         const struct chex_shard *s = set->shards[k];
-        uint64_t own[2];
-        if (!chex_shard_source_sum(s, own))
-            return differs(l, "source_digest of ", chex_shard_path(s));
-        l->sum[0] += own[0];
-        l->sum[1] += own[1];
+        chex_shard_add_source(s, l->sum);
         for (size_t i = 0; same && i < chex_shard_rows(s); i++)
             same = same_row(l, set->split, s, i);
     }
@@ -137,12 +126,12 @@ static bool same_archives(struct comparison *l) {
 }
 
 static enum chex_status same_source(struct comparison *l, bool *same_out, struct chex_error *err) {
-    char digest[CHEX_HASH128_HEX_BYTES];
+    char digest[CHEX_HASH128_HEX_BYTES], labels_digest[CHEX_HASH128_HEX_BYTES];
     const char *wanted = digest;
     if (l->c->origin)
         wanted = l->c->origin->manifest->source_digest;
     else
-        CHEX_TRY(chex_create_digest_source(l->c, l->sum, digest, NULL, err));
+        CHEX_TRY(chex_store_digest_source(l->c, l->sum, digest, labels_digest, err));
     *same_out = same_text(l, "source ", l->m->source_digest, wanted);
     return CHEX_OK;
 }
@@ -172,13 +161,13 @@ static bool time_of(const char *dir, int64_t *ns_out) {
     struct stat s;
     bool there = path && stat(path, &s) == 0;
     if (there)
-        *ns_out = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+        *ns_out = chex_fs_modified_ns(&s);
     free(path);
     return there;
 }
 
-enum chex_status chex_create_is_done(const struct chex_create *c, bool *done_out,
-                                     struct chex_error *err) {
+enum chex_status chex_store_compare_done(const struct chex_create *c, bool *done_out,
+                                         struct chex_error *err) {
     struct comparison l = {.c = c};
     struct chex_manifest *m = NULL;
     *done_out = false;

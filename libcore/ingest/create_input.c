@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The input of create: labels, splits, the file of each row, images that cannot be used, and the
- * layout of the shards. Every rank computes all of it for itself; no function here talks to other
- * ranks.
+ * layout of the shards. Every rank computes all of it for itself.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -168,11 +167,11 @@ static enum chex_status reject_spooled(struct chex_create *c, struct chex_error 
  * message that names the list; "" if the list cannot be written. */
 static void write_failed_list(const struct chex_create *c, char *mention, size_t size) {
     struct chex_error err = {0};
-    char *path = chex_create_failed_list(c);
+    char *path = chex_store_failed_list(c);
     mention[0] = '\0';
     if (path)
         snprintf(mention, size, "; %s lists %s", path, c->gave_up ? "those found" : "them all");
-    if (path && c->group->rank == 0 && chex_create_write_failed_list(c, path, &err) != CHEX_OK) {
+    if (path && c->group->rank == 0 && chex_store_write_failed_list(c, path, &err) != CHEX_OK) {
         chex_warn("no list of the images that cannot be used: %s", err.text);
         mention[0] = '\0';
     }
@@ -268,7 +267,7 @@ static enum chex_status refuse_shared_files(const struct chex_create *c, struct 
 }
 
 /* Finds the file of every row. Rows without a file are marked bad. */
-enum chex_status chex_create_find_images(struct chex_create *c, struct chex_error *err) {
+static enum chex_status find_files(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
     size_t wanted = 0;
     c->files = chex_alloc_zeroed(t->count, sizeof *c->files);
@@ -298,6 +297,17 @@ enum chex_status chex_create_find_images(struct chex_create *c, struct chex_erro
         return none_found(c, wanted, err);
     CHEX_TRY(reject_spooled(c, err));
     return check_missing_limit(c, wanted, err);
+}
+
+/* If the ranks see different files, that error has precedence over missing images. */
+enum chex_status chex_create_find_images(struct chex_create *c, struct chex_error *err) {
+    struct chex_error other = {0};
+    CHEX_TRY(chex_create_spool(c, err));
+    const enum chex_status st = find_files(c, err);
+    CHEX_TRY(chex_group_agree(c->group, st == CHEX_E_DATA ? CHEX_OK : st, err));
+    const enum chex_status same = chex_create_compare_images(c, &other);
+    return chex_group_agree(
+        c->group, same == CHEX_OK ? st : chex_error_set(err, same, "%s", other.text), err);
 }
 
 /* Warns about findings without positives or negatives, one line per split. This is no error,

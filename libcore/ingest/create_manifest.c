@@ -48,49 +48,38 @@ static enum chex_status inspect(const char *path, struct chex_manifest_split *sp
                                 struct chex_manifest_shard *shard, uint64_t sum[2],
                                 struct chex_error *err) {
     struct chex_shard *s = NULL;
-    uint64_t own[2];
     CHEX_TRY(chex_shard_open(path, &s, err));
     shard->rows = chex_shard_rows(s);
     shard->digest = chex_shard_digest(s);
     split->members += chex_members_sum(s);
-    bool fits = chex_shard_source_sum(s, own);
+    chex_shard_add_source(s, sum);
     chex_shard_close(s);
-    if (!fits)
-        return chex_error_set(err, CHEX_E_FAIL, "%s: source_digest is not 32 hex digits", path);
-    sum[0] += own[0];
-    sum[1] += own[1];
     return CHEX_OK;
 }
 
-static enum chex_status list_shards(struct chex_create *c, struct chex_manifest *m, uint64_t sum[2],
-                                    struct chex_error *err) {
-    for (size_t i = 0; i < c->layout->shard_count; i++) {
-        const struct chex_layout_shard *p = &c->layout->shards[i];
+static enum chex_status list_shards(const struct chex_store *store, struct chex_manifest *m,
+                                    uint64_t sum[2], struct chex_error *err) {
+    for (size_t i = 0; i < store->shard_count; i++) {
+        const struct chex_layout_shard *p = store->shards[i].layout;
         struct chex_manifest_split *split = &m->splits[p->split];
         if (!split->shards) {
-            CHEX_TRY(count_split(c, p->split, split, err));
+            CHEX_TRY(count_split(store->c, p->split, split, err));
             if (!(split->shards = chex_alloc_zeroed(p->count, sizeof *split->shards)))
                 return chex_error_memory(err, "the manifest");
             split->shard_count = p->count;
-            split->has_members = true;
         }
-        char *path = chex_create_shard_path(c, p), *name = chex_layout_shard_name(p);
         struct chex_manifest_shard *shard = &split->shards[p->index];
-        if (path && name)
-            shard->file = chex_fs_format("%s/%s.h5", chex_split_names[p->split], name);
-        enum chex_status st = shard->file ? inspect(path, split, shard, sum, err)
-                                          : chex_error_memory(err, "the manifest");
-        free(path);
-        free(name);
-        CHEX_TRY(st);
+        if (!(shard->file = strdup(store->shards[i].file)))
+            return chex_error_memory(err, "the manifest");
+        CHEX_TRY(inspect(store->shards[i].path, split, shard, sum, err));
     }
     return CHEX_OK;
 }
 
-enum chex_status chex_create_digest_source(const struct chex_create *c, const uint64_t sum[2],
-                                           char out[CHEX_HASH128_HEX_BYTES],
-                                           char labels_out[CHEX_HASH128_HEX_BYTES],
-                                           struct chex_error *err) {
+enum chex_status chex_store_digest_source(const struct chex_create *c, const uint64_t sum[2],
+                                          char out[CHEX_HASH128_HEX_BYTES],
+                                          char labels_out[CHEX_HASH128_HEX_BYTES],
+                                          struct chex_error *err) {
     char *text = NULL;
     size_t size = 0;
     if (c->o->records) /* the digest covers the list of names and labels (table->text) */
@@ -100,63 +89,52 @@ enum chex_status chex_create_digest_source(const struct chex_create *c, const ui
     if (!text)
         return chex_error_memory(err, "the manifest");
     chex_manifest_source_digest(sum, text, size, out);
-    if (labels_out)
-        chex_hash128_hex(text, size, labels_out);
+    chex_hash128_hex(text, size, labels_out);
     free(text);
     return CHEX_OK;
 }
 
-/* Create: fills the manifest's source and options from this run. */
+/* Source and options are of this run; in reshard, of the input set. */
 static bool describe(const struct chex_create *c, const char *digest, const char *labels_digest,
                      struct chex_manifest *m) {
+    const struct chex_manifest *old = c->origin ? c->origin->manifest : NULL;
+    const struct chex_create_facts facts = chex_create_facts(c);
+    const struct {
+        char **to;
+        const char *text;
+    } texts[] = {{&m->tool_version, c->o->tool_version},
+                 {&m->resize, facts.resize},
+                 {&m->label_format, facts.label_format},
+                 {&m->uncertain, facts.uncertain},
+                 {&m->split_mode, facts.split_mode},
+                 {&m->source_digest, old ? old->source_digest : digest},
+                 {&m->labels_digest, old ? old->labels_digest : labels_digest}};
+    m->size = c->o->size;
     m->seed = c->o->seed;
-    m->rejected = c->bad_count;
-    m->resize = strdup(chex_create_resize_name(c));
-    m->label_format = strdup(c->table->format);
-    m->uncertain = strdup(chex_uncertain_names[c->o->uncertain]);
-    m->split_mode = strdup(chex_split_mode_names[c->o->split_mode]);
-    m->source_digest = strdup(digest);
-    m->labels_digest = strdup(labels_digest);
-    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest &&
-           m->labels_digest;
+    m->rejected = old ? old->rejected : c->bad_count;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (!(*texts[i].to = strdup(texts[i].text)))
+            return false;
+    m->classes = chex_alloc_zeroed(c->table->class_count, sizeof *m->classes);
+    for (; m->classes && m->class_count < c->table->class_count; m->class_count++)
+        if (!(m->classes[m->class_count] = strdup(c->table->classes[m->class_count])))
+            return false;
+    return m->classes != NULL;
 }
 
-/* Reshard: copies the source and options from the manifest of the input set. */
-static bool inherit(const struct chex_manifest *from, struct chex_manifest *m) {
-    m->seed = from->seed;
-    m->rejected = from->rejected;
-    m->resize = strdup(from->resize);
-    m->label_format = strdup(from->label_format);
-    m->uncertain = strdup(from->uncertain);
-    m->split_mode = strdup(from->split_mode);
-    m->source_digest = strdup(from->source_digest);
-    m->labels_digest = from->labels_digest ? strdup(from->labels_digest) : NULL;
-    return m->resize && m->label_format && m->uncertain && m->split_mode && m->source_digest &&
-           (m->labels_digest || !from->labels_digest);
-}
-
-enum chex_status chex_create_make_manifest(struct chex_create *c, struct chex_manifest **out,
-                                           struct chex_error *err) {
+enum chex_status chex_store_make_manifest(const struct chex_store *store,
+                                          struct chex_manifest **out, struct chex_error *err) {
+    const struct chex_create *c = store->c;
     struct chex_manifest *m = calloc(1, sizeof *m);
     char digest[CHEX_HASH128_HEX_BYTES] = "", labels_digest[CHEX_HASH128_HEX_BYTES] = "";
     uint64_t sum[2] = {0, 0};
     if (!m)
         return chex_error_memory(err, "the manifest");
-    enum chex_status st = list_shards(c, m, sum, err);
+    enum chex_status st = list_shards(store, m, sum, err);
     if (st == CHEX_OK && !c->origin)
-        st = chex_create_digest_source(c, sum, digest, labels_digest, err);
-    if (st == CHEX_OK) {
-        m->size = c->o->size;
-        m->tool_version = strdup(c->o->tool_version);
-        m->classes = calloc(c->table->class_count, sizeof *m->classes);
-        bool whole =
-            m->tool_version && m->classes &&
-            (c->origin ? inherit(c->origin->manifest, m) : describe(c, digest, labels_digest, m));
-        for (size_t i = 0; whole && i < c->table->class_count; i++, m->class_count++)
-            whole = (m->classes[i] = strdup(c->table->classes[i])) != NULL;
-        if (!whole)
-            st = chex_error_memory(err, "the manifest");
-    }
+        st = chex_store_digest_source(c, sum, digest, labels_digest, err);
+    if (st == CHEX_OK && !describe(c, digest, labels_digest, m))
+        st = chex_error_memory(err, "the manifest");
     if (st == CHEX_OK)
         *out = m;
     else

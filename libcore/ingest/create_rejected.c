@@ -15,7 +15,7 @@
 /* Reshard: the new set has the same rejected images as the old one. */
 static enum chex_status copy_rejected(const struct chex_create *c, const char *to,
                                       struct chex_error *err) {
-    char *from = chex_fs_join(c->origin->dir, CHEX_CREATE_REJECTED), *text = NULL;
+    char *from = chex_fs_join(c->origin->dir, CHEX_STORE_REJECTED), *text = NULL;
     size_t size = 0;
     enum chex_status st = from ? chex_fs_read(from, CHEX_LABELS_MAX_BYTES, &text, &size, err)
                                : chex_error_memory(err, "the list of images left out");
@@ -50,8 +50,8 @@ static enum chex_status write_list(const struct chex_create *c, const char *path
     return st;
 }
 
-enum chex_status chex_create_write_rejected(const struct chex_create *c, struct chex_error *err) {
-    char *path = chex_fs_join(c->o->output, CHEX_CREATE_REJECTED);
+enum chex_status chex_store_write_rejected(const struct chex_create *c, struct chex_error *err) {
+    char *path = chex_fs_join(c->o->output, CHEX_STORE_REJECTED);
     if (!path)
         return chex_error_memory(err, "the list of images left out");
     enum chex_status st = c->origin ? copy_rejected(c, path, err) : write_list(c, path, err);
@@ -74,21 +74,15 @@ static char *plain_name(const char *output) {
     return name;
 }
 
-char *chex_create_failed_list(const struct chex_create *c) {
+char *chex_store_failed_list(const struct chex_create *c) {
     char *name = plain_name(c->o->output);
-    char *path = name ? chex_fs_format("%s." CHEX_CREATE_REJECTED, name) : NULL;
+    char *path = name ? chex_fs_format("%s." CHEX_STORE_REJECTED, name) : NULL;
     free(name);
     return path;
 }
 
-enum chex_status chex_create_write_failed_list(const struct chex_create *c, const char *path,
-                                               struct chex_error *err) {
-    char *parent = strdup(path), *slash = parent ? strrchr(parent, '/') : NULL;
-    enum chex_status st = parent ? CHEX_OK : chex_error_memory(err, "the list of images left out");
-    if (slash && slash != parent) {
-        *slash = '\0';
-        st = chex_fs_mkdirs(parent, err);
-    }
-    free(parent);
-    return st == CHEX_OK ? write_list(c, path, err) : st;
+enum chex_status chex_store_write_failed_list(const struct chex_create *c, const char *path,
+                                              struct chex_error *err) {
+    CHEX_TRY(chex_fs_make_folder_of(path, err));
+    return write_list(c, path, err);
 }

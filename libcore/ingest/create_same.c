@@ -22,22 +22,18 @@ struct input_of_rank {
     char host[CHEX_HOST_BYTES];
 };
 
-static uint64_t mix_text(uint64_t h, const char *text) {
-    return chex_hash64_mix(h, text, strlen(text) + 1);
-}
-
 static struct input_digest digest_rows(const struct chex_create *c) {
     const struct chex_label_table *t = c->table;
     struct input_digest s = {.count = t->count};
     for (size_t i = 0; i < t->class_count; i++)
-        s.digest = mix_text(s.digest, t->classes[i]);
+        s.digest = chex_hash64_mix_text(s.digest, t->classes[i]);
     for (size_t i = 0; i < t->count; i++) {
         const struct chex_label_row *r = &t->rows[i];
         const int64_t facts[] = {r->view, r->age_years, r->sex, c->split[i]};
-        s.digest = mix_text(s.digest, r->image_id);
-        s.digest = mix_text(s.digest, r->path);
-        s.digest = mix_text(s.digest, r->patient_id);
-        s.digest = mix_text(s.digest, r->study_id ? r->study_id : "");
+        s.digest = chex_hash64_mix_text(s.digest, r->image_id);
+        s.digest = chex_hash64_mix_text(s.digest, r->path);
+        s.digest = chex_hash64_mix_text(s.digest, r->patient_id);
+        s.digest = chex_hash64_mix_text(s.digest, r->study_id ? r->study_id : "");
         s.digest = chex_hash64_mix(s.digest, r->labels, t->class_count);
         s.digest = chex_hash64_mix(s.digest, facts, sizeof facts);
         if (c->origin)
@@ -49,7 +45,7 @@ static struct input_digest digest_rows(const struct chex_create *c) {
 /* `path` identifies the file; it must be the same on all ranks. */
 static void add_file(struct input_digest *s, const struct chex_folder_file *f, const char *path) {
     const int64_t facts[] = {(int64_t)f->bytes, f->modified_ns};
-    s->digest = mix_text(s->digest, path);
+    s->digest = chex_hash64_mix_text(s->digest, path);
     s->digest = chex_hash64_mix(s->digest, facts, sizeof facts);
     s->bytes += f->bytes;
     s->count++;
@@ -60,7 +56,7 @@ static struct input_digest digest_archives(const struct chex_create *c) {
     for (size_t i = 0; i < c->packed_count; i++)
         add_file(&s, c->packed[i], c->packed[i]->path);
     for (size_t i = 0; i < c->wanted_count; i++)
-        s.digest = mix_text(s.digest, c->wanted[i]);
+        s.digest = chex_hash64_mix_text(s.digest, c->wanted[i]);
     return s;
 }
 

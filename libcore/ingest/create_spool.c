@@ -43,6 +43,10 @@
 enum { WORKERS_PER_LANE = 3 };
 static const uint64_t MAX_HELD_BYTES = 256 << 20;
 
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_memory(err, "the list of images in archives");
+}
+
 /* ---- plain archives ---- */
 
 static enum chex_status index_tar(struct chex_create *c, struct chex_archive *archive,
@@ -50,13 +54,13 @@ static enum chex_status index_tar(struct chex_create *c, struct chex_archive *ar
     const struct chex_container *container = NULL;
     CHEX_TRY(chex_folder_add_container(c->folder, file->path, &container, err));
     for (bool more = true; more;) {
-        struct chex_archive_member m;
+        struct chex_archive_member m = {0};
         CHEX_TRY(chex_archive_next(archive, &m, &more, err));
-        struct chex_folder_file image = {.bytes = more ? m.bytes : 0,
-                                         .modified_ns = file->modified_ns,
-                                         .container = container,
-                                         .offset = more ? m.offset : 0,
-                                         .unread = more ? m.unread : NULL};
+        const struct chex_folder_file image = {.bytes = m.bytes,
+                                               .modified_ns = file->modified_ns,
+                                               .container = container,
+                                               .offset = m.offset,
+                                               .unread = m.unread};
         if (more)
             CHEX_TRY(chex_folder_add(c->folder, &image, file->path, m.name, err));
     }
@@ -70,7 +74,7 @@ static enum chex_status record_fault(struct chex_create *c, enum chex_status st,
     if (st != CHEX_E_DATA)
         return st;
     if (!c->archive_fault && !(c->archive_fault = strdup(text)))
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     if (c->group->rank == 0)
         chex_warn("%s", text);
     return CHEX_OK;
@@ -80,7 +84,7 @@ static enum chex_status record_fault(struct chex_create *c, enum chex_status st,
 static enum chex_status list_wanted(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
     if (!(c->wanted = chex_alloc_zeroed(t->count, sizeof *c->wanted)))
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     for (size_t r = 0; r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !chex_create_find(c, r, NULL))
             c->wanted[c->wanted_count++] = chex_fs_name(t->rows[r].path);
@@ -103,7 +107,7 @@ enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_er
     c->wanted = NULL;
     c->wanted_count = 0;
     if (!(c->packed = chex_alloc_zeroed(count, sizeof *c->packed)))
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     for (size_t i = 0; i < count; i++) {
         struct chex_archive *archive = NULL;
         enum chex_status st = chex_archive_open(files[i].path, &archive, err);
@@ -128,28 +132,31 @@ static uint64_t row_bytes(const struct chex_create *c) {
     return (uint64_t)c->o->size * (uint64_t)c->o->size;
 }
 
-/* partial/spool-NAME.DIGEST in new memory. The digest covers every input of the spool. */
+/* PARTIAL/spool-NAME.DIGEST in new memory. The digest covers every input of the spool. */
 static char *spool_path(const struct chex_create *c, const struct chex_folder_file *archive) {
-    int64_t facts[] = {(int64_t)archive->bytes, archive->modified_ns, c->o->size,
-                       CHEX_CREATE_REVISION};
+    const int64_t facts[] = {(int64_t)archive->bytes, archive->modified_ns, c->o->size,
+                             CHEX_CREATE_REVISION};
+    char name[160];
     uint64_t h = chex_hash64_mix(0, facts, sizeof facts);
-    h = chex_hash64_mix(h, archive->path, strlen(archive->path) + 1);
-    h = chex_hash64_mix(h, c->o->tool_version, strlen(c->o->tool_version) + 1);
-    h = chex_hash64_mix(h, CHEX_RESIZE_NAME, sizeof CHEX_RESIZE_NAME);
+    h = chex_hash64_mix_text(h, archive->path);
+    h = chex_hash64_mix_text(h, c->o->tool_version);
+    h = chex_hash64_mix_text(h, CHEX_RESIZE_NAME);
     for (size_t i = 0; i < c->wanted_count; i++)
-        h = chex_hash64_mix(h, c->wanted[i], strlen(c->wanted[i]) + 1);
-    return chex_fs_format("%s/spool-%.100s.%016llx", c->partial, chex_fs_name(archive->path),
-                          (unsigned long long)h);
+        h = chex_hash64_mix_text(h, c->wanted[i]);
+    snprintf(name, sizeof name, "spool-%.100s.%016llx", chex_fs_name(archive->path),
+             (unsigned long long)h);
+    return chex_store_path(c->store, name);
 }
 
-/* If all spools exist, only the shards count; otherwise also one row for each wanted image. */
-enum chex_status chex_create_spool_bytes(const struct chex_create *c, uint64_t *bytes_out,
-                                         struct chex_error *err) {
+/* Bytes of the spools and the shards. If all spools exist, only the shards count; otherwise also
+ * one row for each wanted image. */
+static enum chex_status count_bytes(const struct chex_create *c, uint64_t *bytes_out,
+                                    struct chex_error *err) {
     bool all = true;
     for (size_t i = 0; i < c->packed_count; i++) {
         char *path = spool_path(c, c->packed[i]);
         if (!path)
-            return chex_error_memory(err, "the list of images in archives");
+            return no_memory(err);
         all = all && chex_fs_exists(path);
         free(path);
     }
@@ -432,7 +439,7 @@ static enum chex_status check_spool(const struct chex_create *c, const char *pat
         return CHEX_OK;
     uint8_t *pixels = malloc((size_t)row_bytes(c));
     if (!pixels)
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, &why);
     for (size_t i = 0; st == CHEX_OK && i < chex_spool_count(spool); i++)
         if (!chex_spool_get(spool, i)->reason)
@@ -452,11 +459,11 @@ static enum chex_status check_spool(const struct chex_create *c, const char *pat
 static enum chex_status make_tasks(struct spooling *s, struct chex_error *err) {
     struct chex_create *c = s->c;
     if (!(s->tasks = chex_alloc_zeroed(c->packed_count, sizeof *s->tasks)))
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     for (size_t i = (size_t)c->group->rank; i < c->packed_count; i += (size_t)c->group->size) {
         char *path = spool_path(c, c->packed[i]);
         if (!path)
-            return chex_error_memory(err, "the list of images in archives");
+            return no_memory(err);
         bool whole = false;
         enum chex_status st = check_spool(c, path, &whole, err);
         if (whole)
@@ -476,7 +483,7 @@ static enum chex_status make_threads(struct spooling *s, struct chex_error *err)
     size_t lanes = (workers + WORKERS_PER_LANE - 1) / WORKERS_PER_LANE;
     lanes = lanes < s->task_count ? lanes : s->task_count;
     if (!(s->lanes = chex_alloc_zeroed(lanes, sizeof *s->lanes)))
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     for (; s->lane_count < lanes; s->lane_count++)
         pthread_mutex_init(&s->lanes[s->lane_count].lock, NULL);
     s->threads = (int)(workers + lanes); /* one thread of each lane reads */
@@ -512,7 +519,7 @@ static enum chex_status run(struct spooling *s, struct chex_error *err) {
     return s->status == CHEX_OK ? CHEX_OK : chex_error_set(err, s->status, "%s", s->err.text);
 }
 
-enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err) {
+static enum chex_status make_spools(struct chex_create *c, struct chex_error *err) {
     struct spooling s = {.c = c};
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.freed, NULL);
@@ -530,7 +537,7 @@ static enum chex_status take_spool(struct chex_create *c, const struct chex_fold
     struct chex_spool *spool = NULL;
     char *path = spool_path(c, archive);
     if (!path)
-        return chex_error_memory(err, "the list of images in archives");
+        return no_memory(err);
     enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, err);
     free(path);
     if (st == CHEX_OK)
@@ -550,9 +557,20 @@ static enum chex_status take_spool(struct chex_create *c, const struct chex_fold
     return st;
 }
 
-enum chex_status chex_create_take_spools(struct chex_create *c, struct chex_error *err) {
+static enum chex_status take_spools(struct chex_create *c, struct chex_error *err) {
     for (size_t i = 0; i < c->packed_count; i++)
         CHEX_TRY(take_spool(c, c->packed[i], err));
     chex_folder_sort(c->folder);
     return CHEX_OK;
+}
+
+/* Each archive is read once, before the rows are assigned to shards. */
+enum chex_status chex_create_spool(struct chex_create *c, struct chex_error *err) {
+    uint64_t bytes = 0;
+    if (!c->packed_count)
+        return CHEX_OK;
+    CHEX_TRY(chex_group_agree(c->group, count_bytes(c, &bytes, err), err));
+    CHEX_TRY(chex_store_lock(c->store, bytes, err));
+    CHEX_TRY(chex_group_agree(c->group, make_spools(c, err), err));
+    return chex_group_agree(c->group, take_spools(c, err), err);
 }

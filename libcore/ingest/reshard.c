@@ -8,9 +8,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "ingest/create_private.h"
@@ -32,14 +32,9 @@ struct reshard {
     uint64_t *content;    // (table->count)
 };
 
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static enum chex_status open_sets(struct reshard *r, const char *dir, struct chex_error *err) {
     size_t shards = 0, most = 0, rows = 0;
-    if (r->options.output && same_folder(dir, r->options.output))
+    if (r->options.output && chex_fs_same(dir, r->options.output))
         return chex_error_set(err, CHEX_E_USAGE, "output %s is the input: give a new folder", dir);
     CHEX_TRY(chex_manifest_read(dir, &r->manifest, err));
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
@@ -80,21 +75,10 @@ static enum chex_status allocate_rows(struct reshard *r, struct chex_error *err)
     return CHEX_OK;
 }
 
-/* Adds the source digest of an old shard to a sum. */
-static enum chex_status add_source(const struct chex_shard *shard, uint64_t sum[2],
-                                   struct chex_error *err) {
-    uint64_t own[2];
-    if (!chex_shard_source_sum(shard, own))
-        return chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits",
-                              chex_shard_path(shard));
-    sum[0] += own[0];
-    sum[1] += own[1];
-    return CHEX_OK;
-}
-
 /* Adds the rows of one shard to the label table, which borrows the shard's ids and labels. */
-static void add_rows(struct reshard *r, enum chex_split split, size_t index) {
+static void add_rows(struct reshard *r, enum chex_split split, size_t index, uint64_t sum[2]) {
     const struct chex_shard *shard = r->sets[split]->shards[index];
+    chex_shard_add_source(shard, sum);
     struct chex_label_table *t = r->create.table;
     for (size_t i = 0; i < chex_shard_rows(shard); i++) {
         size_t at = t->count++;
@@ -112,30 +96,18 @@ static void add_rows(struct reshard *r, enum chex_split split, size_t index) {
     }
 }
 
-/* The sum of the source digests of all old shards. */
-static enum chex_status sum_sources(const struct reshard *r, uint64_t sum_out[2],
-                                    struct chex_error *err) {
-    sum_out[0] = sum_out[1] = 0;
-    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-        for (size_t i = 0; r->sets[s] && i < r->sets[s]->shard_count; i++)
-            CHEX_TRY(add_source(r->sets[s]->shards[i], sum_out, err));
-    return CHEX_OK;
-}
-
 static enum chex_status load(struct chex_create *c, struct chex_error *err) {
     struct reshard *r = (struct reshard *)c;
     CHEX_TRY(open_sets(r, r->origin.dir, err));
     CHEX_TRY(allocate_rows(r, err));
+    uint64_t sum[2] = {0, 0}; /* of the source digests */
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         for (size_t i = 0; r->sets[s] && i < r->sets[s]->shard_count; i++)
-            add_rows(r, (enum chex_split)s, i);
+            add_rows(r, (enum chex_split)s, i, sum);
     r->origin.manifest = r->manifest;
     r->origin.content = r->content;
-    if (!r->labels)
-        return CHEX_OK;
-    uint64_t sum[2];
-    CHEX_TRY(sum_sources(r, sum, err));
-    return r->labels->apply(r->labels->arg, c->table, c->split, sum, r->manifest, err);
+    return r->labels ? r->labels->apply(r->labels->arg, c->table, c->split, sum, r->manifest, err)
+                     : CHEX_OK;
 }
 
 static const struct chex_shard *shard_of(const void *arg, size_t row, size_t *row_in_shard_out) {
@@ -163,17 +135,15 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
     bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
     if (!seen)
         return chex_error_memory(err, "the list of images");
-    enum chex_status st = CHEX_OK;
     sum_out[0] = sum_out[1] = 0;
-    for (size_t k = 0; st == CHEX_OK && k < shard->row_count; k++) {
+    for (size_t k = 0; k < shard->row_count; k++) {
         const struct place *p = &r->places[shard->rows[k]];
-        if (seen[p->index])
-            continue;
+        if (!seen[p->index])
+            chex_shard_add_source(p->shard, sum_out);
         seen[p->index] = true;
-        st = add_source(p->shard, sum_out, err);
     }
     free(seen);
-    return st;
+    return CHEX_OK;
 }
 
 static void begin(struct reshard *r, const struct chex_reshard_options *o,
@@ -190,8 +160,7 @@ static void begin(struct reshard *r, const struct chex_reshard_options *o,
         .labels = o->labels};
     r->origin.new_labels = o->labels != NULL;
     r->origin.arg = r;
-    r->create =
-        (struct chex_create){.o = &r->options, .group = group, .origin = &r->origin, .lock_fd = -1};
+    r->create = (struct chex_create){.o = &r->options, .group = group, .origin = &r->origin};
 }
 
 static void end(struct reshard *r) {

@@ -25,8 +25,7 @@ struct chex_run_page {
     const char *dir, *model;
     int64_t epochs;     /* --epochs */
     json_t *options;    /* object: texts of the options by name; NULL: unknown */
-    const json_t *rows; /* array: the lines of metrics.jsonl of kind epoch, in order. Members
-                           that older versions did not write count as unknown. */
+    const json_t *rows; /* array: the lines of metrics.jsonl of kind epoch, in order */
     /* Shown as long as `rows` is empty; not empty itself. */
     const struct chex_run_losses *losses;
     uint64_t epoch, step, steps; /* epoch from 1; steps done in it, and steps of an epoch */

@@ -95,6 +95,17 @@ static enum chex_status get_text(const json_t *object, const char *where, const 
     return *out ? CHEX_OK : chex_error_memory(err, "%s", where);
 }
 
+static enum chex_status get_hex(const json_t *object, const char *where, const char *key,
+                                uint64_t *out, struct chex_error *err) {
+    json_t *value = NULL;
+    char *end = NULL;
+    CHEX_TRY(get(object, where, key, JSON_STRING, &value, err));
+    *out = strtoull(json_string_value(value), &end, 16);
+    if (json_string_length(value) != 16 || *end)
+        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is not 16 hex digits", where, key);
+    return CHEX_OK;
+}
+
 static enum chex_status read_classes(const json_t *root, const char *where, struct chex_manifest *m,
                                      struct chex_error *err) {
     json_t *list = NULL;
@@ -143,20 +154,14 @@ static enum chex_status read_shard(const json_t *item, const char *where,
                                    struct chex_manifest_shard *shard, struct chex_error *err) {
     if (!json_is_object(item))
         return chex_error_set(err, CHEX_E_DATA, "%s: a shard is not an object", where);
-    char *digest = NULL, *end = NULL;
     CHEX_TRY(get_text(item, where, "file", &shard->file, err));
     if (!is_inside_folder(shard->file))
         return chex_error_set(err, CHEX_E_DATA, "%s: file '%.200s' is not inside the folder", where,
                               shard->file);
     CHEX_TRY(get_count(item, where, "rows", &shard->rows, err));
-    CHEX_TRY(get_text(item, where, "digest", &digest, err));
-    shard->digest = strtoull(digest, &end, 16);
-    bool whole = strlen(digest) == 16 && !*end;
-    free(digest);
-    if (!whole || !shard->rows)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %s: %s", where, shard->file,
-                              whole ? "0 rows" : "'digest' is not 16 hex digits");
-    return CHEX_OK;
+    CHEX_TRY(get_hex(item, where, "digest", &shard->digest, err));
+    return shard->rows ? CHEX_OK
+                       : chex_error_set(err, CHEX_E_DATA, "%s: %s: 0 rows", where, shard->file);
 }
 
 static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
@@ -177,21 +182,6 @@ static enum chex_status refuse_twice(const struct chex_manifest_split *split, co
     return st;
 }
 
-/* The key is optional: sets of earlier versions do not have it. */
-static enum chex_status read_members(const json_t *object, const char *where,
-                                     struct chex_manifest_split *split, struct chex_error *err) {
-    const json_t *value = json_object_get(object, "members");
-    const char *digits = json_string_value(value);
-    char *end = NULL;
-    if (!value)
-        return CHEX_OK;
-    split->members = digits ? strtoull(digits, &end, 16) : 0;
-    if (!digits || strlen(digits) != 16 || *end)
-        return chex_error_set(err, CHEX_E_DATA, "%s: 'members' is not 16 hex digits", where);
-    split->has_members = true;
-    return CHEX_OK;
-}
-
 static enum chex_status read_split(const json_t *object, const char *where, struct chex_manifest *m,
                                    struct chex_manifest_split *split, struct chex_error *err) {
     json_t *list = NULL;
@@ -199,7 +189,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
     CHEX_TRY(get_count(object, where, "patients", &split->patients, err));
     CHEX_TRY(read_per_class(object, where, "positives", m, &split->positives, err));
     CHEX_TRY(read_per_class(object, where, "uncertain", m, &split->uncertain, err));
-    CHEX_TRY(read_members(object, where, split, err));
+    CHEX_TRY(get_hex(object, where, "members", &split->members, err));
     CHEX_TRY(get(object, where, "shards", JSON_ARRAY, &list, err));
     size_t n = json_array_size(list), rows = 0;
     if (n < 1)
@@ -268,8 +258,7 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
     CHEX_TRY(get_text(root, where, "uncertain", &m->uncertain, err));
     CHEX_TRY(get_text(root, where, "split_mode", &m->split_mode, err));
     CHEX_TRY(get_text(root, where, "source_digest", &m->source_digest, err));
-    if (json_object_get(root, "labels_digest"))
-        CHEX_TRY(get_text(root, where, "labels_digest", &m->labels_digest, err));
+    CHEX_TRY(get_text(root, where, "labels_digest", &m->labels_digest, err));
     return read_splits(root, where, m, err);
 }
 
@@ -322,9 +311,8 @@ static bool content_digest(const json_t *root, char out[CHEX_HASH128_HEX_BYTES])
 
 static bool is_altered(const json_t *root) {
     char digest[CHEX_HASH128_HEX_BYTES];
-    const json_t *value = json_object_get(root, "digest");
-    const char *stated = json_string_value(value);
-    return value && (!stated || !content_digest(root, digest) || strcmp(stated, digest) != 0);
+    const char *stated = json_string_value(json_object_get(root, "digest"));
+    return !stated || !content_digest(root, digest) || strcmp(stated, digest) != 0;
 }
 
 enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **manifest_out,
@@ -375,11 +363,11 @@ static json_t *split_json(const struct chex_manifest *m, const struct chex_manif
     }
     char members[17];
     snprintf(members, sizeof members, "%016llx", (unsigned long long)split->members);
-    return json_pack("{s:I, s:I, s:o, s:o, s:s*, s:o}", "rows", (json_int_t)split->rows, "patients",
+    return json_pack("{s:I, s:I, s:o, s:o, s:s, s:o}", "rows", (json_int_t)split->rows, "patients",
                      (json_int_t)split->patients, "positives",
                      chex_result_counts(m->classes, split->positives, m->class_count), "uncertain",
                      chex_result_counts(m->classes, split->uncertain, m->class_count), "members",
-                     split->has_members ? members : NULL, "shards", shards);
+                     members, "shards", shards);
 }
 
 enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest *m,
@@ -389,7 +377,7 @@ enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest
         if (m->splits[s].shard_count)
             json_object_set_new(splits, chex_split_names[s], split_json(m, &m->splits[s]));
     json_t *root = json_pack(
-        "{s:s, s:i, s:s, s:o, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:s*, s:I, s:o}", "schema", schema,
+        "{s:s, s:i, s:s, s:o, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o}", "schema", schema,
         "version", (int)CHEX_MANIFEST_VERSION, "tool_version", m->tool_version, "classes",
         chex_result_texts(m->classes, m->class_count), "size", m->size, "resize", m->resize,
         "label_format", m->label_format, "uncertain", m->uncertain, "split_mode", m->split_mode,

@@ -26,7 +26,6 @@ struct chex_manifest_shard {
 struct chex_manifest_split {
     size_t rows, patients;
     size_t *positives, *uncertain; /* (class_count) */
-    bool has_members;              /* false in sets of earlier versions: `members` is unknown */
     uint64_t members;              /* sum of chex_members_sum over its shards, modulo 2^64 */
     struct chex_manifest_shard *shards;
     size_t shard_count; /* 0: the set has no such split */
@@ -38,11 +37,10 @@ struct chex_manifest {
     size_t class_count;
     int size;
     char *resize, *tool_version, *label_format, *uncertain, *split_mode, *source_digest;
-    char *labels_digest; /* chex_hash128_hex of the label file; NULL in sets of earlier versions */
+    char *labels_digest; /* chex_hash128_hex of the label file */
     uint64_t seed;
     size_t rejected;
-    bool altered; /* set by chex_manifest_read: the content does not match the manifest's digest.
-                     False in sets of earlier versions, which have no digest */
+    bool altered; /* set by chex_manifest_read: the content does not match the manifest's digest */
     struct chex_manifest_split splits[CHEX_SPLIT_COUNT];
 };
 

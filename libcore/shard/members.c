@@ -24,7 +24,7 @@ void chex_members_text(const struct chex_manifest *m, char text_out[CHEX_MEMBERS
     size_t length = 0;
     text_out[0] = '\0';
     for (int k = 0; k < CHEX_SPLIT_COUNT; k++)
-        if (m->splits[k].has_members)
+        if (m->splits[k].shard_count)
             length +=
                 (size_t)snprintf(text_out + length, CHEX_MEMBERS_BYTES - length, "%s%s %016" PRIx64,
                                  length ? ", " : "", chex_split_names[k], m->splits[k].members);

@@ -34,8 +34,8 @@ const char *chex_shard_class(const struct chex_shard *s, int c);
 const char *chex_shard_resize(const struct chex_shard *s); /* "pillow-bilinear" */
 const char *chex_shard_split(const struct chex_shard *s);
 const char *chex_shard_source_digest(const struct chex_shard *s);
-/* Parses the source digest into two 64-bit numbers. False: it is not 32 hex digits. */
-bool chex_shard_source_sum(const struct chex_shard *s, uint64_t sum_out[2]);
+/* Adds the source digest to a sum of such digests: two 64-bit halves, each modulo 2^64. */
+void chex_shard_add_source(const struct chex_shard *s, uint64_t sum[2]);
 const char *chex_shard_tool_version(const struct chex_shard *s);
 const int8_t *chex_shard_labels(const struct chex_shard *s, size_t row); /* (classes) */
 const char *chex_shard_image_id(const struct chex_shard *s, size_t row);

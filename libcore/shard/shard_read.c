@@ -45,8 +45,6 @@ struct chex_shard {
     uint64_t *checksum;                // (rows)
 };
 
-static const char hex_digits[] = "0123456789abcdef";
-
 /* The columns of numbers, one line for each, as in doc/shard-format.md. */
 enum column { LABEL, VIEW, AGE, SEX, CHECKSUM, ORIGINAL, COLUMNS };
 static const struct {
@@ -264,6 +262,8 @@ static enum chex_status read_attributes(struct chex_shard *s, struct chex_error 
     CHEX_TRY(chex_h5_read_text(s->file, "resize", s->path, &s->resize, err));
     CHEX_TRY(chex_h5_read_text(s->file, "split", s->path, &s->split, err));
     CHEX_TRY(chex_h5_read_text(s->file, "source_digest", s->path, &s->source_digest, err));
+    if (strlen(s->source_digest) != 32 || strspn(s->source_digest, "0123456789abcdef") != 32)
+        return chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits", s->path);
     return chex_h5_read_text(s->file, "tool_version", s->path, &s->tool_version, err);
 }
 
@@ -467,14 +467,11 @@ const char *chex_shard_class(const struct chex_shard *s, int c) { return s->clas
 const char *chex_shard_resize(const struct chex_shard *s) { return s->resize; }
 const char *chex_shard_split(const struct chex_shard *s) { return s->split; }
 const char *chex_shard_source_digest(const struct chex_shard *s) { return s->source_digest; }
-bool chex_shard_source_sum(const struct chex_shard *s, uint64_t sum_out[2]) {
+void chex_shard_add_source(const struct chex_shard *s, uint64_t sum[2]) {
     char half[17] = "";
-    if (strlen(s->source_digest) != 32 || s->source_digest[strspn(s->source_digest, hex_digits)])
-        return false;
     memcpy(half, s->source_digest, 16);
-    sum_out[0] = strtoull(half, NULL, 16);
-    sum_out[1] = strtoull(s->source_digest + 16, NULL, 16);
-    return true;
+    sum[0] += strtoull(half, NULL, 16);
+    sum[1] += strtoull(s->source_digest + 16, NULL, 16);
 }
 const char *chex_shard_tool_version(const struct chex_shard *s) { return s->tool_version; }
 const int8_t *chex_shard_labels(const struct chex_shard *s, size_t row) {

@@ -144,7 +144,7 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
         st = check_unique_images(set, ids, err);
     for (size_t i = 0; st == CHEX_OK && i < set->shard_count; i++)
         members += chex_members_sum(set->shards[i]);
-    if (st == CHEX_OK && split->has_members && members != split->members)
+    if (st == CHEX_OK && members != split->members)
         st = chex_error_set(err, CHEX_E_DATA,
                             "%s: split %s holds other images than the manifest says", set->dir,
                             name);
@@ -361,25 +361,22 @@ static enum chex_status read_split(const struct chex_set *set, int threads, bool
     return st;
 }
 
-/* Sums the source digests of all shards. False: a shard is missing or has no valid digest. */
+/* Sums the source digests of all shards. False: a shard is missing. */
 static bool sum_sources(const struct side sides[CHEX_SPLIT_COUNT], uint64_t sum_out[2]) {
     sum_out[0] = sum_out[1] = 0;
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         const struct chex_set *set = sides[s].sets[s];
         for (size_t i = 0; set && i < set->shard_count; i++) {
-            uint64_t own[2];
-            if (!set->shards[i] || !chex_shard_source_sum(set->shards[i], own))
+            if (!set->shards[i])
                 return false;
-            sum_out[0] += own[0];
-            sum_out[1] += own[1];
+            chex_shard_add_source(set->shards[i], sum_out);
         }
     }
     return true;
 }
 
-/* Compares a label file with the manifest. A manifest of an earlier version has no labels_digest.
- * Then source_digest decides, which covers shards and label file together. It can match only if the
- * shards are those that `create` wrote; `reshard` changes them. */
+/* Compares a label file with the manifest. source_digest, which covers shards and label file
+ * together, can match only if the shards are those that `create` wrote; `reshard` changes them. */
 static enum chex_status check_labels_file(const char *labels, const struct side *sides,
                                           const struct chex_manifest *m,
                                           struct chex_verify_result *result,
@@ -394,14 +391,9 @@ static enum chex_status check_labels_file(const char *labels, const struct side 
     chex_hash128_hex(text, size, mine);
     chex_manifest_source_digest(sum, text, size, source);
     free(text);
-    bool source_matches = whole && strcmp(source, m->source_digest) == 0;
-    if (!m->labels_digest) {
-        result->labels = source_matches ? CHEX_VERIFY_LABELS_SAME : CHEX_VERIFY_LABELS_UNKNOWN;
-        return CHEX_OK;
-    }
     bool same = strcmp(mine, m->labels_digest) == 0;
     result->labels = same ? CHEX_VERIFY_LABELS_SAME : CHEX_VERIFY_LABELS_OTHER;
-    result->source_differs = same && whole && !source_matches;
+    result->source_differs = same && whole && strcmp(source, m->source_digest) != 0;
     if (same)
         return CHEX_OK;
     snprintf(why, sizeof why,

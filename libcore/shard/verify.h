@@ -23,8 +23,7 @@ struct chex_verify_fault {
 enum chex_verify_labels {
     CHEX_VERIFY_LABELS_NOT_GIVEN,
     CHEX_VERIFY_LABELS_SAME,
-    CHEX_VERIFY_LABELS_OTHER,   /* another label file: the result has a fault for it */
-    CHEX_VERIFY_LABELS_UNKNOWN, /* the manifest has no digest of the label file */
+    CHEX_VERIFY_LABELS_OTHER, /* another label file: the result has a fault for it */
 };
 
 struct chex_verify_result {

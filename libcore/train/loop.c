@@ -327,7 +327,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
 
 static bool out_of_patience(const struct chex_session *s) {
     const struct chex_position *at = &s->at;
-    return s->config.stop_after && at->has_best && at->best_epoch &&
+    return s->config.stop_after && at->has_best &&
            at->epoch >= at->best_epoch + s->config.stop_after;
 }
 

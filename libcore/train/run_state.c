@@ -304,16 +304,11 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
         return other_set(s, path, meta, err);
     CHEX_TRY(check_members(s, path, meta, err));
     CHEX_TRY(check_classes(s, path, c, err));
-    if (json_object_get(id, "where")) /* older checkpoints have none */
-        CHEX_TRY(same_value(path, id, "where", json_string(s->config.where ? s->config.where : ""),
-                            err));
-    if (json_object_get(id, "data_weights"))
-        CHEX_TRY(same_value(path, id, "data_weights",
-                            json_string(s->config.data_weights ? s->config.data_weights : ""),
-                            err));
-    if (json_object_get(id, "uncertain"))
-        CHEX_TRY(same_value(path, id, "uncertain", json_string(policy_text(&s->config)), err));
-    return CHEX_OK;
+    CHEX_TRY(
+        same_value(path, id, "where", json_string(s->config.where ? s->config.where : ""), err));
+    CHEX_TRY(same_value(path, id, "data_weights",
+                        json_string(s->config.data_weights ? s->config.data_weights : ""), err));
+    return same_value(path, id, "uncertain", json_string(policy_text(&s->config)), err);
 }
 
 enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_error *err) {

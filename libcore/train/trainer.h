@@ -89,7 +89,7 @@ struct chex_position {
     double epoch_loss; /* sum of the losses of this epoch's steps */
     double best_score; /* the highest validation AUROC, or minus the lowest loss */
     bool has_best;
-    uint64_t best_epoch, best_step; /* of best_score; 0: unknown (older checkpoints) */
+    uint64_t best_epoch, best_step; /* of best_score */
     uint64_t ema_step;              /* with --ema: the step at which the average began */
     /* The last step of the epoch, or of --max-steps, is done, and its validation is not. */
     bool validation_due;
@@ -103,7 +103,7 @@ static inline bool chex_best_is_auroc(const struct chex_position *at) {
 /* Called when a run resumes from the checkpoint `path`. Takes over each recorded option that the
  * user has not given again, and rewrites *config.
  *   options: recorded options, by name and text
- *   origins: where each came from at the last start (command line, file, ...); NULL in older files
+ *   origins: where each came from at the last start (command line, file, ...)
  *   restored:   gets a text that lists the options that changed */
 typedef enum chex_status chex_train_restore_fn(void *arg, const char *path, const json_t *options,
                                                const json_t *origins,

@@ -112,7 +112,7 @@ other "shards a split: 40" --shards 7
 other "split none" --split patient
 other "its split has no " --views PA
 sed '3s/^\([^,]*,\)[^,]*,/\1Hernia,/' ph/labels.csv >relabelled.csv
-other "another patient, view or label of |source " --labels relabelled.csv
+other "another labels of |source " --labels relabelled.csv
 cp -rp ph newer && touch -d 'now + 1 hour' newer/images/00000001_000.png
 other "a newer file of 00000001_000.png" --images newer/images
 expect_status 0 "${run[@]}" --images bad/images --output o --resume --max-bad 1

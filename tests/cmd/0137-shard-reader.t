@@ -37,12 +37,17 @@ for name, options in (("earliest", {}), ("latest", {"libver": "latest"}),
         for key in old:
             new.create_dataset(key, data=old[key][()])
 END
+"$python" "$SOURCE/tests/tools/checksum_record.py" {earliest,latest,block}.h5 || exit 1
 for name in earliest latest block; do
     expect_status 0 chex-shard verify $name.h5
     like "$(out)" "$name.h5: sound" "a shard that h5py wrote ($name) is read"
 done
 cp "$(ls four/train/*.h5 | head -n 1)" changed.h5
 "$python" -c 'import h5py; h5py.File("changed.h5", "r+").attrs["note"] = "text"'
+expect_status 3 chex-shard verify changed.h5
+error_line 'changed.h5: no checksum record at its end: another program wrote or changed it \(make it again; or, if it is right, append the record as doc/shard-format.md describes\)' \
+    "a shard that h5py changed loses its checksum record and is refused"
+"$python" "$SOURCE/tests/tools/checksum_record.py" changed.h5
 expect_status 0 chex-shard verify changed.h5
-like "$(out)" "changed.h5: sound" "a shard that h5py changed loses its checksum record and is read"
+like "$(out)" "changed.h5: sound" "a changed shard with a new record is read"
 done_testing

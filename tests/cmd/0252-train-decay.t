@@ -41,26 +41,4 @@ error_line '--nesterov: --momentum is 0 \(expected more than 0\)' "it is refused
 [ ! -e bad ]
 ok $? "a refused run writes nothing"
 
-if python_with h5py,xxhash; then # it writes a checkpoint of an earlier version
-    expect_status 0 chex-train "${new[@]}" --max-steps 3 --output older --weight-decay 0.1 --decay-norms
-    cat >forget.py <<'PY'
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import read_checkpoint as c
-head, groups = c.read(sys.argv[2])[:2]
-meta = json.loads(head["meta"])
-del meta["options"]["decay-norms"], meta["options"]["clip-norm"], meta["options"]["nesterov"]
-head["meta"] = json.dumps(meta)
-head["meta_xxh3"] = c.xxhash.xxh3_64_intdigest(head["meta"].encode())
-c.write(sys.argv[3], head, groups)
-PY
-    "$python" forget.py "$SOURCE/tests/tools" all/last.h5 earlier.h5
-    ok $? "a checkpoint of an earlier version is written"
-    expect_status 0 chex-train "${here[@]}" --max-steps 3 --output resumed --resume earlier.h5
-    like "$(err)" "decay-norms 'yes'" "a checkpoint without --decay-norms is one that decays all parameters"
-    h5diff resumed/last.h5 older/last.h5 /params /params >/dev/null
-    ok $? "so its run goes on with the same bits"
-else
-    skip "no python3 with h5py and xxhash here" 5
-fi
 done_testing

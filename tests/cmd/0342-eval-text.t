@@ -64,6 +64,7 @@ with h5py.File("hostile.h5", "r+") as f:
     f.attrs["tool_version"] = "chexnet \x1b]0;owned\x07"
     names = [n if isinstance(n, bytes) else n.encode() for n in old]
     f.attrs["classes"] = np.array([b"Her\x1b[2Jnia"] + names[1:])'
+    "$python" "$SOURCE/tests/tools/checksum_record.py" hostile.h5
     chex-shard info hostile.h5 >out 2>err
     clean out err
     ok $? "chex-shard info prints no escape sequence of a shard"

@@ -6,7 +6,7 @@
  * Any bytes as an HDF5 file would test HDF5, not us, and 1.10 has faults of its own. So the first
  * byte chooses: a manifest of the rest; or a small sound shard in memory, the rest being a list of
  * changes made to it through HDF5 (attributes, datasets, their types and shapes), or the offset of
- * the images overwritten in the file's bytes.
+ * the images overwritten in the file's bytes. The checksum record is written again after a change.
  */
 #include <hdf5.h>
 #include <string.h>
@@ -14,19 +14,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../h5_earlier.h"
+#include "../h5_seal.h"
 #include "../sample_shard.h"
 #include "fuzz.h"
 #include "hdf5_options.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
 
-enum { ROWS = 4, SIZE = 8, SEAL_BYTES = 56 };
+enum { ROWS = 4, SIZE = 8 };
 
 static char folder[] = "/tmp/chex-fuzz-shard.XXXXXX";
 static char shard_path[64], manifest_path[64];
-static uint8_t *sound, *earlier; /* without the seal, and of an earlier version */
-static size_t sound_bytes, earlier_bytes;
+static uint8_t *sound; /* with its checksum record */
+static size_t sound_bytes;
 
 static void remove_folder(void) {
     unlink(shard_path);
@@ -55,10 +55,6 @@ static void prepare(void) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     FUZZ_CHECK(sample_shard_write(shard_path, ROWS, SIZE, NULL) == CHEX_OK);
     sound = read_shard(&sound_bytes);
-    FUZZ_CHECK(sound_bytes > SEAL_BYTES && !memcmp(sound + sound_bytes - SEAL_BYTES, "CHEX", 4));
-    sound_bytes -= SEAL_BYTES; /* with it, every change below would be found at once */
-    FUZZ_CHECK(h5_make_earlier(shard_path) >= 4);
-    earlier = read_shard(&earlier_bytes);
 }
 
 static void write_file(const char *path, const void *data, size_t size) {
@@ -161,14 +157,15 @@ static void move_images(struct input *in) {
     uint8_t *at = memmem(bytes, sound_bytes, &size, sizeof size);
     for (int i = -8; at && i < 8 && in->size; i++)
         at[i] = (uint8_t)take(in);
-    write_file(shard_path, bytes, sound_bytes);
+    write_file(shard_path, bytes, sound_bytes - CHEX_H5_SEAL_BYTES);
     free(bytes);
 }
 
-static void flip_earlier(struct input *in) {
-    uint8_t *bytes = fuzz_flip(earlier, earlier_bytes, in);
+/* Bits of any bytes, of the record too; it is not written again. */
+static void flip(struct input *in) {
+    uint8_t *bytes = fuzz_flip(sound, sound_bytes, in);
     FUZZ_CHECK(bytes);
-    write_file(shard_path, bytes, earlier_bytes);
+    write_file(shard_path, bytes, sound_bytes);
     free(bytes);
 }
 
@@ -223,15 +220,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     if (kind == 'e') {
-        flip_earlier(&in);
+        flip(&in);
     } else if (kind % 4 == 3) {
         move_images(&in);
+        FUZZ_CHECK(h5_seal_again(shard_path));
     } else {
         write_file(shard_path, sound, sound_bytes);
         hid_t file = H5Fopen(shard_path, H5F_ACC_RDWR, H5P_DEFAULT);
         FUZZ_CHECK(file >= 0);
         change(file, &in);
-        FUZZ_CHECK(H5Fclose(file) >= 0);
+        FUZZ_CHECK(H5Fclose(file) >= 0 && h5_seal_again(shard_path));
     }
     check_shard();
     return 0;

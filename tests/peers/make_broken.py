@@ -6,9 +6,7 @@
 good.h5 is what all of them are made from: three rows of 16 px, two classes, split train. foreign.h5
 is good as well, in chunks and compressed. cases.tsv has a line for each: file, the status of
 `chex-shard info` (open) or `verify` (read), and what the error line must hold.
-Needs libxxhash (ctypes) for the checksums.
 """
-import ctypes
 import os
 import struct
 import sys
@@ -16,9 +14,9 @@ import sys
 import h5py
 import numpy as np
 
-XXH3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
-XXH3.restype = ctypes.c_uint64
-XXH3.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../tools"))
+from checksum_record import append, xxh3  # noqa: E402
+
 ROWS, SIZE, CLASSES = 3, 16, [b"Mass", b"Edema"]
 PIXELS = (np.arange(ROWS * SIZE * SIZE).reshape(ROWS, SIZE, SIZE) * 7 % 251).astype("u1")
 
@@ -36,7 +34,7 @@ def good():
                 "patient_id": np.array([b"p1", b"p1", b"p2"]),
                 "view": np.array([1, 2, 0], "u1"), "age_years": np.array([40, 41, -1], "<i2"),
                 "sex": np.array([77, 70, 0], "u1"),
-                "checksum": np.array([XXH3(r, len(r)) for r in rows], "<u8")}
+                "checksum": np.array([xxh3(r) for r in rows], "<u8")}
     return attributes, datasets
 
 
@@ -50,6 +48,7 @@ def write(path, attributes, datasets, **image_options):
             else:
                 f.create_dataset(name, data=value, track_times=False,
                                  **(image_options if name == "image" else {}))
+    append(path)
 
 
 def without(kind, name):
@@ -99,6 +98,8 @@ OPEN = {
     "no-resize": (without("attribute", "resize"), "no attribute 'resize'"),
     "no-split": (without("attribute", "split"), "no attribute 'split'"),
     "no-source-digest": (without("attribute", "source_digest"), "no attribute 'source_digest'"),
+    "short-source-digest": (attribute("source_digest", np.bytes_("0123456789abcdef")),
+                            "source_digest is not 32 hex digits"),
     "no-tool-version": (without("attribute", "tool_version"), "no attribute 'tool_version'"),
     "size-0": (attribute("size", np.int64(0)), "size is 0 px, expected 1 to 16384"),
     "size-17": (attribute("size", np.int64(17)),
@@ -166,10 +167,11 @@ READ = {
 def patched(folder, name, old, new):
     """good.h5 with the only place of some bytes overwritten."""
     with open(f"{folder}/good.h5", "rb") as f:
-        data = f.read()
+        data = f.read()[:-56]
     assert data.count(old) == 1, (name, data.count(old))
     with open(f"{folder}/{name}.h5", "wb") as f:
         f.write(data.replace(old, new))
+    append(f"{folder}/{name}.h5")
 
 
 def main(folder):
@@ -193,6 +195,7 @@ def main(folder):
         data = f.read()
     for name, content, message in (
             ("truncated", data[:size - 700], "truncated"),
+            ("no-record", data[:-56], "no checksum record at its end"),
             ("half", data[:size // 2], "truncated"),
             ("head", data[:64], "truncated: its HDF5 data end at byte 6176, the file has 64"),
             ("magic", b"\x89PNG" + data[4:], "not an HDF5 file"),

@@ -18,10 +18,9 @@ import h5py
 import numpy as np
 import xxhash
 
+from checksum_record import append, record_of
 from shard_digests import philox
 
-RECORD = struct.Struct("<8sII5Q")
-BLOCK = 1 << 20
 ATTRIBUTES = {"format": str, "version": int, "model": str, "classes": list, "image_size": int,
               "meta": str, "meta_xxh3": int}
 
@@ -98,26 +97,11 @@ def parameters(model, classes):
     return trained + running
 
 
-def digest_of(data):
-    digest = 0
-    for at in range(0, len(data), BLOCK):
-        digest = xxhash.xxh3_64_intdigest(data[at:at + BLOCK], seed=digest)
-    return digest
-
-
-def record_of(data):
-    head = RECORD.pack(b"CHEXSEAL", 1, 0, len(data), len(data), len(data), digest_of(data), 0)[:48]
-    return head + struct.pack("<Q", xxhash.xxh3_64_intdigest(head))
-
-
 def check_record(path):
-    """True: the file has a checksum record, and it matches. False: it has none."""
     with open(path, "rb") as f:
         data = f.read()
-    if data[-56:-48] != b"CHEXSEAL":
-        return False
+    need(data[-56:-48] == b"CHEXSEAL", "no checksum record")
     need(data[-56:] == record_of(data[:-56]), "the checksum record does not match")
-    return True
 
 
 def text_of(value):
@@ -177,8 +161,8 @@ def check_meta(meta, groups):
 
 
 def read(path):
-    """(attributes, groups, whether it has a checksum record)"""
-    recorded = check_record(path)
+    """(attributes, groups)"""
+    check_record(path)
     with h5py.File(path, "r") as file:
         head = attributes(file)
         params = parameters(head["model"], len(head["classes"]))
@@ -190,7 +174,7 @@ def read(path):
                  if ".running_" in n),
          "a moment of a running statistic is not zero")
     check_meta(json.loads(head["meta"]), groups)
-    return head, groups, recorded
+    return head, groups
 
 
 def state_digest(groups, params):
@@ -219,8 +203,7 @@ def write(path, head, groups):
             for name, value in values.items():
                 data = file.create_dataset(f"{group}/{name}", data=value, dtype="<f4")
                 data.attrs.create("xxh3", xxhash.xxh3_64_intdigest(value.tobytes()), dtype="<u8")
-    with open(path, "rb+") as f:
-        f.write(record_of(f.read()))
+    append(path)
 
 
 def epoch_order(identity, v, epoch):
@@ -261,12 +244,11 @@ def compare_order(meta, folder, dumped):
 
 def main(path, action=None, *rest):
     try:
-        head, groups, recorded = read(path)
+        head, groups = read(path)
         meta = json.loads(head["meta"])
         print(f"{head['model']}, {len(head['classes'])} classes, {head['image_size']} px,",
               f"step {meta['position']['step']}, {meta['identity']['opt']}, {' '.join(groups)},",
-              f"{len(groups['params'])} datasets each,",
-              "with a checksum record" if recorded else "without a checksum record")
+              f"{len(groups['params'])} datasets each")
         if action == "digest":
             print(state_digest(groups, parameters(head["model"], len(head["classes"]))))
         if action == "copy":

@@ -16,6 +16,7 @@
 
 #include "base/fs.h"
 #include "base/h5_private.h"
+#include "h5_seal.h"
 #include "tap.h"
 
 static char dir[256];
@@ -203,6 +204,13 @@ static hid_t broken(const char *name) {
     return f;
 }
 
+/* Closes a file of broken(), writes its checksum record again and reads it. */
+static void refuse_changed(hid_t file, const char *name, const char *needle) {
+    H5Fclose(file);
+    BAIL_UNLESS(h5_seal_again(in_dir(name)), "%s", name);
+    refuse(name, needle);
+}
+
 static void set_int(hid_t file, const char *name, int value) {
     hid_t a = H5Aopen(file, name, H5P_DEFAULT);
     H5Awrite(a, H5T_NATIVE_INT, &value);
@@ -221,47 +229,39 @@ static void test_broken(void) {
     const char *weight = "/params/classifier.weight", *norm = "/params/features.norm5.weight";
     hid_t f = broken("later.h5");
     set_int(f, "version", 2);
-    H5Fclose(f);
-    refuse("later.h5", "version 2");
+    refuse_changed(f, "later.h5", "version 2");
     f = broken("size.h5");
     set_int(f, "image_size", -3);
-    H5Fclose(f);
-    refuse("size.h5", "image_size -3");
+    refuse_changed(f, "size.h5", "image_size -3");
     f = broken("missing.h5");
     H5Ldelete(f, norm, H5P_DEFAULT);
-    H5Fclose(f);
-    refuse("missing.h5", "no dataset /params/features.norm5.weight");
+    refuse_changed(f, "missing.h5", "no dataset /params/features.norm5.weight");
     f = broken("shape.h5");
     H5Ldelete(f, weight, H5P_DEFAULT);
     add_dataset(f, weight, H5T_IEEE_F32LE, 2, (hsize_t[]){3, 1023});
-    H5Fclose(f);
-    refuse("shape.h5", "dataset /params/classifier.weight has shape [3,1023], expected [3,128]");
+    refuse_changed(f, "shape.h5",
+                   "dataset /params/classifier.weight has shape [3,1023], expected [3,128]");
     f = broken("type.h5");
     H5Ldelete(f, weight, H5P_DEFAULT);
     add_dataset(f, weight, H5T_IEEE_F64LE, 2, (hsize_t[]){3, 1024});
-    H5Fclose(f);
-    refuse("type.h5", "/params/classifier.weight is not little-endian 32-bit float");
+    refuse_changed(f, "type.h5", "/params/classifier.weight is not little-endian 32-bit float");
     f = broken("unhashed.h5");
     hid_t d = H5Dopen2(f, weight, H5P_DEFAULT);
     H5Adelete(d, "xxh3");
     H5Dclose(d);
-    H5Fclose(f);
-    refuse("unhashed.h5", "/params/classifier.weight is damaged");
+    refuse_changed(f, "unhashed.h5", "/params/classifier.weight is damaged");
     f = broken("group.h5");
     H5Ldelete(f, "/params", H5P_DEFAULT);
-    H5Fclose(f);
-    refuse("group.h5", "no group /params");
+    refuse_changed(f, "group.h5", "no group /params");
     f = broken("kind.h5");
     add_dataset(f, "/moment1", H5T_IEEE_F32LE, 1, (hsize_t[]){3});
-    H5Fclose(f);
-    refuse("kind.h5", "moment1");
+    refuse_changed(f, "kind.h5", "moment1");
     f = broken("classes.h5");
     H5Adelete(f, "classes");
-    H5Fclose(f);
-    refuse("classes.h5", "no attribute 'classes'");
+    refuse_changed(f, "classes.h5", "no attribute 'classes'");
 }
 
-static void set_text(const char *name, const char *attr, const char *text) {
+static hid_t set_text(const char *name, const char *attr, const char *text) {
     hid_t f = broken(name), type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
     H5Adelete(f, attr);
     H5Tset_size(type, strlen(text));
@@ -270,36 +270,32 @@ static void set_text(const char *name, const char *attr, const char *text) {
     H5Aclose(a);
     H5Sclose(space);
     H5Tclose(type);
-    H5Fclose(f);
+    return f;
 }
 
-/* As one changed bit may leave them in a file without a seal. */
-static void set_names(const char *name, const char *flat, size_t width, hsize_t count) {
-    hid_t f = H5Fopen(in_dir(name), H5F_ACC_RDWR, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
+static void set_names(hid_t f, const char *flat, size_t width, hsize_t count) {
+    hid_t type = H5Tcopy(H5T_C_S1);
     hid_t space = H5Screate_simple(1, &count, NULL);
     H5Adelete(f, "classes");
     H5Tset_size(type, width);
     hid_t a = H5Acreate2(f, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT);
-    BAIL_UNLESS(H5Awrite(a, type, flat) >= 0, "%s", name);
+    BAIL_UNLESS(H5Awrite(a, type, flat) >= 0, "classes");
     H5Aclose(a);
     H5Sclose(space);
     H5Tclose(type);
-    H5Fclose(f);
 }
 
 static void test_foreign(void) {
-    set_text("model.h5", "model", "vgg16");
-    refuse("model.h5", "unknown model 'vgg16'");
-    set_text("format.h5", "format", "chexnet-shard");
-    refuse("format.h5", "its format is 'chexnet-shard'");
-    set_text("names.h5", "model", "densenet_tiny");
-    set_names("names.h5", "Mass\0\0No\xff\0\0\0Edema\0", 6, 3);
-    refuse("names.h5", "the name of finding 1 is damaged (expected UTF-8 text)");
-    set_text("meta.h5", "meta", "{\"epoch\":8}");
-    refuse("meta.h5", "attribute meta is damaged");
-    hid_t f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    H5Fclose(f);
-    refuse("other.h5", "not a checkpoint");
+    refuse_changed(set_text("model.h5", "model", "vgg16"), "model.h5", "unknown model 'vgg16'");
+    refuse_changed(set_text("format.h5", "format", "chexnet-shard"), "format.h5",
+                   "its format is 'chexnet-shard'");
+    hid_t f = broken("names.h5");
+    set_names(f, "Mass\0\0No\xff\0\0\0Edema\0", 6, 3);
+    refuse_changed(f, "names.h5", "the name of finding 1 is damaged (expected UTF-8 text)");
+    refuse_changed(set_text("meta.h5", "meta", "{\"epoch\":8}"), "meta.h5",
+                   "attribute meta is damaged");
+    f = H5Fcreate(in_dir("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    refuse_changed(f, "other.h5", "not a checkpoint");
     chex_fs_write(in_dir("text.h5"), "hello\n", 6, NULL);
     refuse("text.h5", "not an HDF5 file");
     chex_fs_write(in_dir("empty.h5"), "", 0, NULL);
@@ -329,8 +325,11 @@ static void test_damaged(void) {
     data[at + 17] ^= 4;
     put_file(in_dir("sealed.h5"), data, n);
     refuse("sealed.h5", "damaged: its content has the checksum");
-    const size_t bare = n - 56; /* without the seal, as earlier versions wrote it */
+    const size_t bare = n - CHEX_H5_SEAL_BYTES;
+    put_file(in_dir("bare.h5"), data, bare);
+    refuse("bare.h5", "no checksum record at its end");
     put_file(in_dir("bit.h5"), data, bare);
+    BAIL_UNLESS(h5_seal_again(in_dir("bit.h5")), "bit.h5");
     refuse("bit.h5", "dataset /params/features.conv0.weight is damaged");
     char *layout = find_layout(data, n, at);
     BAIL_UNLESS(layout, "the layout of features.conv0.weight");
@@ -338,6 +337,7 @@ static void test_damaged(void) {
     memcpy(whole, layout, sizeof whole);
     memcpy(layout, (const char[]){3, 0, 8, 0}, sizeof whole); /* compact, of 8 bytes */
     put_file(in_dir("compact.h5"), data, bare);
+    BAIL_UNLESS(h5_seal_again(in_dir("compact.h5")), "compact.h5");
     refuse("compact.h5", "dataset /params/features.conv0.weight");
     memcpy(layout, whole, sizeof whole);
     put_file(in_dir("cut.h5"), data, n / 2);

@@ -385,14 +385,14 @@ static void check_killed_at_end(struct chex_group *alone, const char *output) {
 
 static void check_stripes(void) {
     char text[1024];
-    OK(!chex_create_stripe_hint(0xEF53, 1 << 20, "/d", text, sizeof text), "no advice on ext4");
-    OK(chex_create_stripe_hint(0x0BD00BD0, 1 << 20, "/d", text, sizeof text) &&
+    OK(!chex_store_stripe_hint(0xEF53, 1 << 20, "/d", text, sizeof text), "no advice on ext4");
+    OK(chex_store_stripe_hint(0x0BD00BD0, 1 << 20, "/d", text, sizeof text) &&
            strstr(text, "'lfs setstripe -c 1 -S 4M /d'"),
        "%s", text);
-    OK(chex_create_stripe_hint(0x0BD00BD0, (uint64_t)5 << 29, "/d", text, sizeof text) &&
+    OK(chex_store_stripe_hint(0x0BD00BD0, (uint64_t)5 << 29, "/d", text, sizeof text) &&
            strstr(text, "-c 3 "),
        "%s", text);
-    OK(chex_create_stripe_hint(0x0BD00BD0, (uint64_t)1 << 40, "/d", text, sizeof text) &&
+    OK(chex_store_stripe_hint(0x0BD00BD0, (uint64_t)1 << 40, "/d", text, sizeof text) &&
            strstr(text, "-c 8 "),
        "%s", text);
 }

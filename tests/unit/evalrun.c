@@ -74,7 +74,8 @@ static void make_shard(const char *path, size_t first, size_t rows) {
             pixels[k] = pixel(first + i, k / STORED, k % STORED);
         BAIL_UNLESS(chex_shard_put(w, i, pixels, &err) == CHEX_OK, "%s", err.text);
     }
-    BAIL_UNLESS(chex_shard_finish(w, "digest", &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_shard_finish(w, "0123456789abcdef0123456789abcdef", &err) == CHEX_OK, "%s",
+                err.text);
 }
 
 static void make_set(void) {

@@ -66,7 +66,8 @@ static void make_shard(const char *path, size_t first, size_t rows) {
         row_pixels(first + i, pixels);
         BAIL_UNLESS(chex_shard_put(w, i, pixels, &err) == CHEX_OK, "%s", err.text);
     }
-    BAIL_UNLESS(chex_shard_finish(w, "none", &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_shard_finish(w, "0123456789abcdef0123456789abcdef", &err) == CHEX_OK, "%s",
+                err.text);
 }
 
 static const char *shard_path(int i) {

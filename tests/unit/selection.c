@@ -119,7 +119,8 @@ static void write_manifest(int set, const uint64_t digests[3], int size, const c
                               .label_format = (char[]){"csv"},
                               .uncertain = (char[]){"keep"},
                               .split_mode = (char[]){"patient"},
-                              .source_digest = (char *)source};
+                              .source_digest = (char *)source,
+                              .labels_digest = (char[]){"d"}};
     for (int i = 0; i < 3; i++)
         shards[i] = (struct chex_manifest_shard){(char *)files[set][i].file, files[set][i].rows,
                                                  digests[i]};
