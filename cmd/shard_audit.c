@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chex-shard audit: patients, images and positives that two sources share. With --near: images
+ * chex-shard audit: patients, images and positives that two sides share. With --near: images
  * that are in two splits or sets (shard_audit_images.c).
  */
 #include "shard_commands.h"
@@ -11,9 +11,9 @@
 #include "base/alloc.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "label/split.h"
+#include "label/labels.h"
+#include "shard/audit.h"
 #include "shard/near.h"
-#include "shard/verify.h"
 
 struct audit_settings {
     struct chex_opt_common common;
@@ -120,13 +120,11 @@ static enum chex_status run_audit(struct chex_opt_set *set, void *settings,
     if (s->near >= 0)
         return audit_images(set, s, err);
     if (chex_opt_word_count(set) != 2)
-        return chex_error_set(err, CHEX_E_USAGE, "%zu source%s, expected two, or --near BITS",
+        return chex_error_set(err, CHEX_E_USAGE, "%zu side%s, expected two, or --near BITS",
                               chex_opt_word_count(set), chex_opt_word_count(set) == 1 ? "" : "s");
     struct chex_audit_labels labels = {s->labels, chex_label_format_names[s->format], s->columns};
-    struct chex_audit_pair *pair = NULL;
     struct chex_audit a;
-    CHEX_TRY(
-        chex_audit_open(chex_opt_word(set, 0), chex_opt_word(set, 1), &labels, &pair, &a, err));
+    CHEX_TRY(chex_audit_run(chex_opt_word(set, 0), chex_opt_word(set, 1), &labels, &a, err));
     enum chex_status st = CHEX_OK;
     if (s->common.json)
         st = chex_result_print(stdout, audit_json(&a), NULL, JSON_INDENT(1), err);
@@ -134,13 +132,13 @@ static enum chex_status run_audit(struct chex_opt_set *set, void *settings,
         print_audit(&a);
     if (st == CHEX_OK)
         st = judge(&a, err);
-    chex_audit_close(pair);
+    chex_audit_release(&a);
     return st;
 }
 
 const struct chex_opt_program shard_audit_program = {
     .name = "chex-shard audit",
-    .summary = "patients, images and positives that two sources share; exit status 3 where there "
+    .summary = "patients, images and positives that two sides share; exit status 3 where there "
                "are any",
     .usage = "chex-shard audit A B [--labels FILE] [--json]\n"
              "chex-shard audit SET [SET...] --near BITS [--json]",
@@ -156,12 +154,12 @@ const struct chex_opt_program shard_audit_program = {
         "  chex-shard audit shards/ other-hospital/ --near 4\n"
         "  chex-shard audit train_val_list.txt test_list.txt --labels "
         "Data_Entry_2017.csv\n\n" SHARD_EXIT_STATUS,
-    .words = "two sources, or sets with --near",
+    .words = "two sides, or sets with --near",
     .min_words = 1,
     .max_words = 64,
     .settings_size = sizeof(struct audit_settings),
     .run = run_audit,
     .alone = true,
-    .listed = "patients that two sources share",
+    .listed = "patients that two sides share",
     .word = "audit",
 };

@@ -10,57 +10,53 @@
 
 struct create_settings {
     struct chex_opt_common common;
-    struct shard_image_settings image;
-    const char *images, *labels, *columns, *views;
-    int format, not_stated;
+    struct chex_create_options create;
+    const char *fractions, *views;
+    int format;
 };
 
 #define AT(field) offsetof(struct create_settings, field)
 static const struct chex_opt create_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Input"),
-    OPTION("images", STRING, AT(images), .metavar = "DIR", .required = true,
+    OPTION("images", STRING, AT(create.images), .metavar = "DIR", .required = true,
            .help = "folder of the images; folders, .tar, .tar.gz and .tgz in it are searched too"),
-    OPTION("labels", STRING, AT(labels), .metavar = "FILE", .required = true,
+    OPTION("labels", STRING, AT(create.labels), .metavar = "FILE", .required = true,
            .help = "label file, plain or .gz"),
     OPTION("format", CHOICE, AT(format), .def = "auto", .metavar = "FORMAT",
            .choices = chex_label_format_names, .help = "format of the label file"),
     OPTION(
-        "columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
+        "columns", STRING, AT(create.columns), .metavar = "ROLE=NAME,...",
         .help =
             "which column of a CSV file is image, patient, study, view, age, sex, split, findings "
             "(names with | between) and labels (A:B:C, columns of 1, 0, -1 or nothing)"),
     OPTION("views", STRING, AT(views), .metavar = "PA,AP",
            .help = "keep only images of these views"),
-    SHARD_UNCERTAIN_ROW(AT(image)),
-    OPTION("not-stated", CHOICE, AT(not_stated), .def = "keep", .metavar = "POLICY",
+    SHARD_UNCERTAIN_ROW(AT(create)),
+    OPTION("not-stated", CHOICE, AT(create.not_stated), .def = "keep", .metavar = "POLICY",
            .choices = chex_not_stated_names,
            .help = "what becomes of labels that the file leaves open"),
-    SHARD_MAX_BAD_ROW(AT(image), "missing or broken"),
+    SHARD_MAX_BAD_ROW(AT(create), "missing or broken"),
     OPTION_GROUP("Splits"),
-    SHARD_SPLIT_ROWS(AT(image), "official", "lists, or what the label file itself states",
-                     "labels"),
+    SHARD_SPLIT_ROWS(AT(create), AT(fractions), "official",
+                     "lists, or what the label file itself states", "labels"),
     OPTION_GROUP("Output"),
-    SHARD_OUTPUT_ROW(AT(image.out)),
-    SHARD_SIZE_ROW(AT(image)),
-    SHARD_RUN_ROWS(AT(image.out)),
+    SHARD_OUTPUT_ROW(AT(create)),
+    SHARD_SIZE_ROW(AT(create)),
+    SHARD_RUN_ROWS(AT(create)),
 };
 #undef AT
 
 static enum chex_status run_create(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct create_settings *s = settings;
-    struct chex_create_options o;
+    struct chex_create_options o = s->create;
     (void)set;
-    CHEX_TRY(shard_image_options(&s->image, &o, err));
-    o.images = s->images;
-    o.labels = s->labels;
+    CHEX_TRY(shard_complete(&o, s->fractions, err));
     o.format = chex_label_format_names[s->format];
-    o.columns = s->columns;
-    o.not_stated = (enum chex_not_stated)s->not_stated;
     if (s->views)
         CHEX_TRY(chex_labels_parse_views(s->views, &o.views, err));
-    return shard_make("create", shard_create, &o, o.output, o.shards, s->common.json, err);
+    return shard_make("create", chex_create, &o, s->common.json, err);
 }
 
 const struct chex_opt_program shard_create_program = {

@@ -9,24 +9,24 @@
 
 struct import_settings {
     struct chex_opt_common common;
-    struct shard_image_settings image;
-    const char *label_order;
+    struct chex_create_options create;
+    const char *fractions;
 };
 
 #define AT(field) offsetof(struct import_settings, field)
 static const struct chex_opt import_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Input"),
-    OPTION("label-order", STRING, AT(label_order), .def = "dell", .metavar = "ORDER",
+    OPTION("label-order", STRING, AT(create.label_order), .def = "dell", .metavar = "ORDER",
            .help = "order of the records' labels: dell, chexnet or the 14 names with commas"),
-    SHARD_UNCERTAIN_ROW(AT(image)),
-    SHARD_MAX_BAD_ROW(AT(image), "broken"),
+    SHARD_UNCERTAIN_ROW(AT(create)),
+    SHARD_MAX_BAD_ROW(AT(create), "broken"),
     OPTION_GROUP("Splits"),
-    SHARD_SPLIT_ROWS(AT(image), "patient", "lists", "records"),
+    SHARD_SPLIT_ROWS(AT(create), AT(fractions), "patient", "lists", "records"),
     OPTION_GROUP("Output"),
-    SHARD_OUTPUT_ROW(AT(image.out)),
-    SHARD_SIZE_ROW(AT(image)),
-    SHARD_RUN_ROWS(AT(image.out)),
+    SHARD_OUTPUT_ROW(AT(create)),
+    SHARD_SIZE_ROW(AT(create)),
+    SHARD_RUN_ROWS(AT(create)),
 };
 #undef AT
 
@@ -34,8 +34,8 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     const struct import_settings *s = settings;
     size_t count = (size_t)chex_opt_word_count(set);
-    struct chex_create_options o;
-    CHEX_TRY(shard_image_options(&s->image, &o, err));
+    struct chex_create_options o = s->create;
+    CHEX_TRY(shard_complete(&o, s->fractions, err));
     const char **paths = calloc(count, sizeof *paths);
     if (!paths)
         return chex_error_memory(err, NULL);
@@ -43,10 +43,8 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
         paths[i] = chex_opt_word(set, i);
     o.records = paths;
     o.record_count = count;
-    o.label_order = s->label_order;
     o.images = o.labels = paths[0];
-    enum chex_status st =
-        shard_make("import-tfrecord", shard_create, &o, o.output, o.shards, s->common.json, err);
+    enum chex_status st = shard_make("import-tfrecord", chex_create, &o, s->common.json, err);
     free(paths);
     return st;
 }

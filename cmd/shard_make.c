@@ -12,37 +12,15 @@
 #include "launch/group.h"
 #include "shard_commands.h"
 
-enum chex_status shard_image_options(const struct shard_image_settings *s,
-                                     struct chex_create_options *options_out,
-                                     struct chex_error *err) {
-    struct chex_create_options o = {.output = s->out.output,
-                                    .train_list = s->train_list,
-                                    .val_list = s->val_list,
-                                    .test_list = s->test_list,
-                                    .tool_version = "chexnet " CHEXNET_VERSION,
-                                    .split_mode = (enum chex_split_mode)s->split,
-                                    .shared_patients =
-                                        (enum chex_shared_patients)s->shared_patients,
-                                    .uncertain = (enum chex_uncertain)s->uncertain,
-                                    .size = (int)s->size,
-                                    .workers = shard_threads(s->out.workers),
-                                    .shards = (size_t)s->out.shards,
-                                    .max_bad = (size_t)s->max_bad,
-                                    .seed = (uint64_t)s->seed,
-                                    .force = s->out.force,
-                                    .resume = s->out.resume};
-    if (o.split_mode != CHEX_SPLIT_OFFICIAL && (o.train_list || o.val_list || o.test_list))
+enum chex_status shard_complete(struct chex_create_options *o, const char *fractions,
+                                struct chex_error *err) {
+    o->workers = shard_threads(o->workers);
+    o->tool_version = "chexnet " CHEXNET_VERSION;
+    if (o->split_mode != CHEX_SPLIT_OFFICIAL && (o->train_list || o->val_list || o->test_list))
         return chex_error_set(err, CHEX_E_USAGE,
                               "--train-list, --val-list and --test-list need "
                               "--split official");
-    CHEX_TRY(chex_split_parse_fractions(s->fractions, &o.fractions, err));
-    *options_out = o;
-    return CHEX_OK;
-}
-
-enum chex_status shard_create(const void *options, struct chex_group *group,
-                              struct chex_create_result *result_out, struct chex_error *err) {
-    return chex_create(options, group, result_out, err);
+    return fractions ? chex_split_parse_fractions(fractions, &o->fractions, err) : CHEX_OK;
 }
 
 static size_t row_count(const struct chex_create_result *r) {
@@ -102,7 +80,7 @@ void shard_print_result(json_t *o, size_t shards, const struct chex_create_resul
 }
 
 /* If a rank is lost, each process prints its error and aborts the job. */
-enum chex_status shard_launched(shard_make_fn *make, const void *options,
+enum chex_status shard_launched(shard_make_fn *make, const struct chex_create_options *options,
                                 struct chex_create_result *result, int *rank_out,
                                 struct chex_error *err) {
     struct chex_launch launch;
@@ -125,21 +103,22 @@ enum chex_status shard_launched(shard_make_fn *make, const void *options,
     return st;
 }
 
-enum chex_status shard_make(const char *name, shard_make_fn *make, const void *options,
-                            const char *output, size_t shards, bool json, struct chex_error *err) {
+enum chex_status shard_make(const char *name, shard_make_fn *make,
+                            const struct chex_create_options *options, bool json,
+                            struct chex_error *err) {
     struct chex_create_result result;
     int rank = 0;
     if (json)
-        CHEX_TRY(chex_text_for_json("--output", output, "--json", err));
+        CHEX_TRY(chex_text_for_json("--output", options->output, "--json", err));
     enum chex_status st = shard_launched(make, options, &result, &rank, err);
     if (rank != 0)
         err->text[0] = '\0';
     if (st != CHEX_OK || rank != 0)
         return st;
-    json_t *o = shard_result_json(name, output, &result);
+    json_t *o = shard_result_json(name, options->output, &result);
     if (json || !o)
         return chex_result_print(stdout, o, NULL, JSON_INDENT(1), err);
-    shard_print_result(o, shards, &result);
+    shard_print_result(o, options->shards, &result);
     json_decref(o);
     return CHEX_OK;
 }

@@ -12,47 +12,45 @@
 
 struct relabel_settings {
     struct chex_opt_common common;
-    struct shard_output_settings out;
-    const char *labels, *columns;
-    int format, uncertain, not_stated, missing;
-    bool plan;
+    struct chex_relabel_options relabel;
+    int format;
 };
 
 #define AT(field) offsetof(struct relabel_settings, field)
 static const struct chex_opt relabel_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Labels"),
-    OPTION("labels", STRING, AT(labels), .metavar = "FILE", .required = true,
+    OPTION("labels", STRING, AT(relabel.create.labels), .metavar = "FILE", .required = true,
            .help = "label file with the new labels, plain or .gz"),
     OPTION("format", CHOICE, AT(format), .def = "auto", .metavar = "FORMAT",
            .choices = chex_label_format_names, .help = "format of the label file"),
-    OPTION("columns", STRING, AT(columns), .metavar = "ROLE=NAME,...",
+    OPTION("columns", STRING, AT(relabel.create.columns), .metavar = "ROLE=NAME,...",
            .help = "which column is what in a CSV file, as for create"),
-    OPTION("uncertain", CHOICE, AT(uncertain), .def = "keep", .metavar = "POLICY",
+    OPTION("uncertain", CHOICE, AT(relabel.create.uncertain), .def = "keep", .metavar = "POLICY",
            .choices = chex_uncertain_names, .help = "what becomes of uncertain labels"),
-    OPTION("not-stated", CHOICE, AT(not_stated), .def = "keep", .metavar = "POLICY",
+    OPTION("not-stated", CHOICE, AT(relabel.create.not_stated), .def = "keep", .metavar = "POLICY",
            .choices = chex_not_stated_names,
            .help = "what becomes of labels that the file leaves open"),
-    OPTION("missing", CHOICE, AT(missing), .def = "refuse", .metavar = "POLICY",
+    OPTION("missing", CHOICE, AT(relabel.missing), .def = "refuse", .metavar = "POLICY",
            .choices = chex_relabel_missing_names,
            .help = "what becomes of images that the label file does not have"),
     OPTION_GROUP("Output"),
-    OPTION("output", STRING, SHARD_IN_OUT(AT(out), output), .letter = 'o', .metavar = "DIR",
+    OPTION("output", STRING, AT(relabel.create.output), .letter = 'o', .metavar = "DIR",
            .help = "folder of the new set; required without --plan"),
-    OPTION("plan", FLAG, AT(plan), .help = "only count what would change, by finding"),
-    SHARD_WRITE_ROWS(AT(out)),
+    OPTION("plan", FLAG, AT(relabel.plan), .help = "only count what would change, by finding"),
+    SHARD_WRITE_ROWS(AT(relabel.create)),
 };
 #undef AT
 
 /* What shard_launched() gets: the plan is filled beside the result. */
 struct relabel {
-    struct chex_relabel_options options;
+    struct chex_relabel_options options; /* first: its first member is what `make` gets */
     struct chex_relabel_plan *plan;
 };
 
-static enum chex_status relabel(const void *options, struct chex_group *group,
+static enum chex_status relabel(const struct chex_create_options *options, struct chex_group *group,
                                 struct chex_create_result *result_out, struct chex_error *err) {
-    const struct relabel *r = options;
+    const struct relabel *r = (const struct relabel *)options;
     chex_relabel_release(r->plan);
     return chex_relabel(&r->options, group, r->plan, result_out, err);
 }
@@ -156,35 +154,26 @@ static enum chex_status run_relabel(struct chex_opt_set *set, void *settings,
     const struct relabel_settings *s = settings;
     struct chex_relabel_plan plan = {0};
     struct chex_create_result result = {0};
-    struct relabel r = {{.input = chex_opt_word(set, 0),
-                         .output = s->out.output,
-                         .tool_version = "chexnet " CHEXNET_VERSION,
-                         .labels = s->labels,
-                         .format = chex_label_format_names[s->format],
-                         .columns = s->columns,
-                         .uncertain = (enum chex_uncertain)s->uncertain,
-                         .not_stated = (enum chex_not_stated)s->not_stated,
-                         .missing = (enum chex_relabel_missing)s->missing,
-                         .workers = shard_threads(s->out.workers),
-                         .force = s->out.force,
-                         .resume = s->out.resume,
-                         .plan = s->plan},
-                        &plan};
+    struct relabel r = {.options = s->relabel, .plan = &plan};
+    struct chex_create_options *o = &r.options.create;
     int rank = 0;
-    if (!s->plan && !s->out.output)
+    o->set = chex_opt_word(set, 0);
+    o->format = chex_label_format_names[s->format];
+    CHEX_TRY(shard_complete(o, NULL, err));
+    if (!s->relabel.plan && !o->output)
         return chex_error_set(err, CHEX_E_USAGE,
                               "--output: not given, expected the folder of the new set, or --plan "
                               "to count the changes");
-    if (s->common.json && s->out.output)
-        CHEX_TRY(chex_text_for_json("--output", s->out.output, "--json", err));
-    enum chex_status st = shard_launched(relabel, &r, &result, &rank, err), shown = CHEX_OK;
+    if (s->common.json && o->output)
+        CHEX_TRY(chex_text_for_json("--output", o->output, "--json", err));
+    enum chex_status st = shard_launched(relabel, o, &result, &rank, err), shown = CHEX_OK;
     struct chex_error unprinted = {0};
     if (rank != 0)
         err->text[0] = '\0';
-    else if (s->plan && plan.findings)
+    else if (s->relabel.plan && plan.findings)
         shown = show_plan(&plan, s->common.json, &unprinted);
     else if (st == CHEX_OK)
-        shown = show_result(s->out.output, &plan, &result, s->common.json, &unprinted);
+        shown = show_result(o->output, &plan, &result, s->common.json, &unprinted);
     if (st == CHEX_OK && shown != CHEX_OK)
         st = chex_error_set(err, shown, "%s", unprinted.text);
     chex_relabel_release(&plan);

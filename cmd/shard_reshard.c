@@ -8,34 +8,25 @@
 
 struct reshard_settings {
     struct chex_opt_common common;
-    struct shard_output_settings out;
+    struct chex_create_options create;
 };
 
 #define AT(field) offsetof(struct reshard_settings, field)
 static const struct chex_opt reshard_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Output"),
-    SHARD_OUTPUT_ROW(AT(out)),
-    SHARD_RUN_ROWS(AT(out)),
+    SHARD_OUTPUT_ROW(AT(create)),
+    SHARD_RUN_ROWS(AT(create)),
 };
 #undef AT
-
-static enum chex_status reshard(const void *options, struct chex_group *group,
-                                struct chex_create_result *result_out, struct chex_error *err) {
-    return chex_reshard(options, group, result_out, err);
-}
 
 static enum chex_status run_reshard(struct chex_opt_set *set, void *settings,
                                     struct chex_error *err) {
     const struct reshard_settings *s = settings;
-    struct chex_reshard_options o = {.input = chex_opt_word(set, 0),
-                                     .output = s->out.output,
-                                     .tool_version = "chexnet " CHEXNET_VERSION,
-                                     .shards = (size_t)s->out.shards,
-                                     .workers = shard_threads(s->out.workers),
-                                     .force = s->out.force,
-                                     .resume = s->out.resume};
-    return shard_make("reshard", reshard, &o, o.output, o.shards, s->common.json, err);
+    struct chex_create_options o = s->create;
+    o.set = chex_opt_word(set, 0);
+    CHEX_TRY(shard_complete(&o, NULL, err));
+    return shard_make("reshard", chex_reshard, &o, s->common.json, err);
 }
 
 const struct chex_opt_program shard_reshard_program = {

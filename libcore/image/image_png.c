@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "image/grey.h"
 #include "image/image_png_private.h"
 
@@ -197,8 +198,7 @@ struct sink {
     const uint8_t *pixels;
     int width, height, channels;
     const char *const *texts; /* alternating keys and values, NULL at the end; or NULL */
-    FILE *memory;             /* if it is set, the bytes go there, and not to fd */
-    int fd, failed;           /* errno of the first failed write */
+    FILE *to;                 /* a memory stream */
     char message[128];
 };
 
@@ -212,22 +212,8 @@ static void on_write_warning(png_structp png, png_const_charp message) { (void)p
 
 static void on_write(png_structp png, png_bytep data, size_t bytes) {
     struct sink *sink = png_get_io_ptr(png);
-    if (sink->memory) {
-        if (fwrite(data, 1, bytes, sink->memory) != bytes) {
-            sink->failed = ENOMEM;
-            png_error(png, "write failed");
-        }
-        return;
-    }
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = write(sink->fd, data + at, bytes - at);
-        if (n >= 0)
-            at += (size_t)n;
-        else if (errno != EINTR) {
-            sink->failed = errno;
-            png_error(png, "write failed");
-        }
-    }
+    if (fwrite(data, 1, bytes, sink->to) != bytes)
+        png_error(png, "Out of memory");
 }
 
 static void on_flush(png_structp png) { (void)png; }
@@ -248,7 +234,6 @@ static bool write_image(struct sink *sink) {
     if (setjmp(png_jmpbuf(sink->png)))
         return false;
     png_set_write_fn(sink->png, sink, on_write, on_flush);
-    /* Large enough that a small image is one write(2). */
     png_set_compression_buffer_size(sink->png, 64 << 10);
     /* On radiographs the default level takes twice the time and saves nothing: they are noise. */
     if (sink->channels > 1)
@@ -267,37 +252,50 @@ static bool write_image(struct sink *sink) {
     return true;
 }
 
-static enum chex_status encode(const char *path, struct sink *sink, struct chex_error *err) {
-    CHEX_TRY(chex_image_check_size(path, (uint64_t)sink->width, (uint64_t)sink->height, 8,
+static enum chex_status encode(struct sink *sink, const char *name, uint8_t **png_out,
+                               size_t *bytes_out, struct chex_error *err) {
+    char *bytes = NULL;
+    CHEX_TRY(chex_image_check_size(name, (uint64_t)sink->width, (uint64_t)sink->height, 8,
                                    UINT64_MAX, err));
-    enum chex_status st = CHEX_OK;
+    if (!(sink->to = open_memstream(&bytes, bytes_out)))
+        return chex_error_memory(err, "%s", name);
     sink->png =
         png_create_write_struct(PNG_LIBPNG_VER_STRING, sink, on_write_error, on_write_warning);
     sink->info = sink->png ? png_create_info_struct(sink->png) : NULL;
-    if (!sink->info)
-        st = chex_error_memory(err, "%s", path);
-    else if (!write_image(sink))
-        st = sink->failed ? chex_error_errno(err, CHEX_E_ENV, sink->failed, "cannot write %s", path)
-                          : chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", path, sink->message);
+    bool whole = sink->info && write_image(sink);
     png_destroy_write_struct(&sink->png, &sink->info);
-    return st;
+    whole = fclose(sink->to) == 0 && whole;
+    if (whole) {
+        *png_out = (uint8_t *)bytes;
+        return CHEX_OK;
+    }
+    free(bytes);
+    if (!sink->message[0] || !strncmp(sink->message, "Out of memory", 13))
+        return chex_error_memory(err, "%s", name);
+    return chex_error_set(err, CHEX_E_FAIL, "%s: libpng: %s", name, sink->message);
 }
 
-/* Writes the image and closes sink.fd. */
-static enum chex_status write_png(const char *path, struct sink sink, struct chex_error *err) {
-    enum chex_status st = encode(path, &sink, err);
-    if (close(sink.fd) != 0 && st == CHEX_OK)
+/* Writes the image and closes fd. */
+static enum chex_status write_png(int fd, const char *path, struct sink sink,
+                                  struct chex_error *err) {
+    uint8_t *bytes = NULL;
+    size_t count = 0;
+    enum chex_status st = encode(&sink, path, &bytes, &count, err);
+    if (st == CHEX_OK && chex_fs_pwrite(fd, bytes, count, 0) != count)
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
+    free(bytes);
+    if (close(fd) != 0 && st == CHEX_OK)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
     return st;
 }
 
 enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, int width,
                                       int height, struct chex_error *err) {
-    struct sink sink = {.pixels = pixels, .width = width, .height = height, .channels = 1};
-    sink.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (sink.fd < 0)
+    const struct sink sink = {.pixels = pixels, .width = width, .height = height, .channels = 1};
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", path);
-    enum chex_status st = write_png(path, sink, err);
+    enum chex_status st = write_png(fd, path, sink, err);
     if (st != CHEX_OK)
         unlink(path);
     return st;
@@ -306,29 +304,14 @@ enum chex_status chex_image_write_png(const char *path, const uint8_t *pixels, i
 enum chex_status chex_image_write_png_rgb(int fd, const char *name, const uint8_t *rgb, int width,
                                           int height, const char *const *texts,
                                           struct chex_error *err) {
-    return write_png(name,
-                     (struct sink){.fd = fd,
-                                   .pixels = rgb,
-                                   .width = width,
-                                   .height = height,
-                                   .channels = 3,
-                                   .texts = texts},
-                     err);
+    const struct sink sink = {
+        .pixels = rgb, .width = width, .height = height, .channels = 3, .texts = texts};
+    return write_png(fd, name, sink, err);
 }
 
 enum chex_status chex_image_encode_png(const uint8_t *pixels, int width, int height, int channels,
                                        uint8_t **png_out, size_t *bytes_out,
                                        struct chex_error *err) {
-    char *bytes = NULL;
     struct sink sink = {.pixels = pixels, .width = width, .height = height, .channels = channels};
-    if (!(sink.memory = open_memstream(&bytes, bytes_out)))
-        return chex_error_memory(err, "a picture");
-    enum chex_status st = encode("a picture", &sink, err);
-    if (fclose(sink.memory) != 0 && st == CHEX_OK)
-        st = chex_error_memory(err, "a picture");
-    if (st == CHEX_OK)
-        *png_out = (uint8_t *)bytes;
-    else
-        free(bytes);
-    return st;
+    return encode(&sink, "a picture", png_out, bytes_out, err);
 }

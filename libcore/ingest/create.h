@@ -25,9 +25,11 @@ extern const char *const chex_split_mode_names[]; /* "official", "patient", "non
 /* Folder below the output that holds the lock and the finished shards until the run publishes. */
 #define CHEX_CREATE_PARTIAL ".chex-shard-partial"
 
+/* chex-shard parses its options straight into this. */
 struct chex_create_options {
     const char *images, *labels, *output;
-    const char *format, *columns;                  /* chex_labels_load */
+    const char *set;              /* chex_reshard, chex_relabel: the folder of the images' set */
+    const char *format, *columns; /* chex_labels_load */
     const char *train_list, *val_list, *test_list; /* NULL: chex_split_official's defaults */
     const char *tool_version;
     /* TFRecord files that replace labels and images, and the order of their labels (tfrecord.h).
@@ -41,8 +43,9 @@ struct chex_create_options {
     enum chex_uncertain uncertain;
     enum chex_not_stated not_stated;
     unsigned views; /* bit mask of enum chex_view; 0 keeps all */
-    int size, workers;
-    size_t shards, max_bad;
+    int64_t size, workers;
+    size_t shards; /* per split; 0 in chex_reshard: as many as the set has */
+    size_t max_bad;
     uint64_t seed;
     bool force;  /* replace an existing set */
     bool resume; /* reuse the shards of an interrupted run; after a failure, keep the new ones */

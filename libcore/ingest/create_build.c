@@ -49,7 +49,7 @@ struct job { /* one shard */
     const struct chex_layout_shard *shard;
     pthread_mutex_t lock; /* over writer (its creation), sum and dark */
     struct chex_shard_writer *writer;
-    uint64_t sum[2]; /* of the source files' hashes */
+    uint64_t sum[2]; /* of the image files' hashes */
     struct dark dark;
     atomic_size_t left;  /* items that are not done */
     atomic_bool has_bad; /* the shard will not be finished; images are only checked */
@@ -118,7 +118,7 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
     pthread_mutex_lock(&j->lock);
     if (!j->writer) {
         struct chex_shard_spec spec = {.rows = j->shard->row_count,
-                                       .size = c->o->size,
+                                       .size = (int)c->o->size,
                                        .classes = (int)c->table->class_count,
                                        .class_names = c->table->classes,
                                        .resize = chex_create_facts(c).resize,
@@ -132,7 +132,7 @@ static enum chex_status open_writer(struct build *b, struct job *j, struct chex_
     return st;
 }
 
-static void add_source(struct job *j, const uint64_t hash[2]) {
+static void add_hash(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_lock(&j->lock);
     j->sum[0] += hash[0];
     j->sum[1] += hash[1];
@@ -163,7 +163,7 @@ static enum chex_status convert(struct build *b, struct job *j, size_t i,
         return origin->fetch(origin->arg, j->shard->rows[i], w->row, err);
     const struct chex_folder_file *file = b->c->files[j->shard->rows[i]];
     if (file->spool) {
-        add_source(j, chex_spool_get(file->spool, file->spool_row)->source);
+        add_hash(j, chex_spool_get(file->spool, file->spool_row)->hash);
         return chex_spool_read(file->spool, file->spool_row, w->row, err);
     }
     const uint8_t *data = NULL;
@@ -175,7 +175,7 @@ static enum chex_status convert(struct build *b, struct job *j, size_t i,
     if (check_only)
         return CHEX_OK;
     chex_hash128(data, bytes, hash);
-    add_source(j, hash);
+    add_hash(j, hash);
     return CHEX_OK;
 }
 
@@ -208,7 +208,8 @@ static enum chex_status finish_job(struct build *b, struct job *j, struct chex_e
         chex_shard_abandon(writer);
         return CHEX_OK;
     }
-    enum chex_status st = origin ? origin->source(origin->arg, j->shard, j->sum, err) : CHEX_OK;
+    enum chex_status st =
+        origin ? origin->sum_digests(origin->arg, j->shard, j->sum, err) : CHEX_OK;
     if (st != CHEX_OK) {
         chex_shard_abandon(writer);
         return st;
@@ -295,7 +296,7 @@ static enum chex_status make_jobs(struct build *b, struct chex_error *err) {
 }
 
 static void build_free(struct build *b) {
-    chex_convert_workers_free(b->workers, b->c->o->workers);
+    chex_convert_workers_free(b->workers, (int)b->c->o->workers);
     for (size_t j = 0; j < b->job_count; j++) {
         chex_shard_abandon(b->jobs[j].writer);
         pthread_mutex_destroy(&b->jobs[j].lock);
@@ -312,7 +313,7 @@ static int by_row(const void *a, const void *b) {
 }
 
 static enum chex_status run(struct build *b, struct chex_error *err) {
-    const int workers = b->c->o->workers;
+    const int workers = (int)b->c->o->workers;
     const size_t items = b->first[b->job_count], distance = (size_t)workers * PREFETCH_PER_WORKER;
     if (!items)
         return CHEX_OK;
@@ -342,7 +343,7 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
     atomic_init(&b.fails, c->check_only);
     enum chex_status st = make_jobs(&b, err);
     if (st == CHEX_OK)
-        st = chex_convert_workers(c->o->workers, c->o->size, &b.workers, err);
+        st = chex_convert_workers((int)c->o->workers, (int)c->o->size, &b.workers, err);
     if (st == CHEX_OK)
         st = run(&b, err);
     if (st == CHEX_OK) {

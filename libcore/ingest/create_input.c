@@ -81,7 +81,7 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
     const struct chex_create_options *o = c->o;
     size_t patients = 0;
     if (o->records) {
-        CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, o->workers,
+        CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, (int)o->workers,
                                     &c->table, &c->folder, err));
     } else {
         CHEX_TRY(check_kinds(o, err));

@@ -94,7 +94,7 @@ enum chex_status chex_store_digest_source(const struct chex_create *c, const uin
     return CHEX_OK;
 }
 
-/* Source and options are of this run; in reshard, of the input set. */
+/* Digests and options are of this run; in reshard, of the input set. */
 static bool describe(const struct chex_create *c, const char *digest, const char *labels_digest,
                      struct chex_manifest *m) {
     const struct chex_manifest *old = c->origin ? c->origin->manifest : NULL;
@@ -109,7 +109,7 @@ static bool describe(const struct chex_create *c, const char *digest, const char
                  {&m->split_mode, facts.split_mode},
                  {&m->source_digest, old ? old->source_digest : digest},
                  {&m->labels_digest, old ? old->labels_digest : labels_digest}};
-    m->size = c->o->size;
+    m->size = (int)c->o->size;
     m->seed = c->o->seed;
     m->rejected = old ? old->rejected : c->bad_count;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)

@@ -41,7 +41,7 @@ struct chex_bad_row {
     char reason[248];
 };
 
-/* An existing set as the source of rows (reshard, relabel). All pointers are borrowed. */
+/* An existing set as the input (reshard, relabel). All pointers are borrowed. */
 struct chex_create_origin {
     const char *dir;
     const struct chex_manifest *manifest;
@@ -51,8 +51,8 @@ struct chex_create_origin {
     /* Reads the pixels (size, size) of a row. CHEX_E_DATA: they are damaged. */
     enum chex_status (*fetch)(const void *arg, size_t row, uint8_t *pixels, struct chex_error *err);
     /* Computes the source_digest of a new shard as two 64-bit halves. */
-    enum chex_status (*source)(const void *arg, const struct chex_layout_shard *shard,
-                               uint64_t sum_out[2], struct chex_error *err);
+    enum chex_status (*sum_digests)(const void *arg, const struct chex_layout_shard *shard,
+                                    uint64_t sum_out[2], struct chex_error *err);
     const void *arg;
     bool new_labels; /* the rows have other labels than the set (relabel) */
 };
@@ -103,7 +103,7 @@ struct chex_create_facts chex_create_facts(const struct chex_create *c);
 
 /* ---- create.c ---- */
 
-/* Fills table, split and the source of the rows. */
+/* Fills table and split, and the folder or the origin. */
 typedef enum chex_status (*chex_create_load_fn)(struct chex_create *c, struct chex_error *err);
 
 /* All steps from loading the input to publishing the set. Collective. Calls `load` once on each

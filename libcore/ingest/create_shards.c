@@ -174,7 +174,8 @@ static enum chex_status check_batch(struct check *k, struct chex_store_shard *co
                                    : chex_error_set(err, st, "%s", why.text);
     }
     if (st == CHEX_OK && n)
-        st = chex_pixels_check(open, n, k->c->o->workers, k->progress, k->rows_done, faults, err);
+        st = chex_pixels_check(open, n, (int)k->c->o->workers, k->progress, k->rows_done, faults,
+                               err);
     for (size_t i = 0; i < n; i++) {
         chex_shard_close(open[i]);
         of[i]->finished = st == CHEX_OK && !faults[i].rows;

@@ -393,7 +393,7 @@ static bool take_image(struct spooling *s, struct lane *l, struct image *image) 
 static void spool_image(struct spooling *s, struct image *image, struct chex_convert_worker *w) {
     struct task *t = image->task;
     struct chex_error err = {0};
-    uint64_t source[2];
+    uint64_t hash[2];
     enum chex_status st =
         chex_convert_image(w, image->data, image->bytes, image->path, false, &err);
     if (st == CHEX_E_DATA) {
@@ -401,8 +401,8 @@ static void spool_image(struct spooling *s, struct image *image, struct chex_con
         memcpy(reason, err.text, sizeof reason);
         st = reject(s, t, image->row, reason, &err);
     } else if (st == CHEX_OK) {
-        chex_hash128(image->data, image->bytes, source);
-        st = chex_spool_put(t->writer, image->row, w->row, source, w->image.file_width,
+        chex_hash128(image->data, image->bytes, hash);
+        st = chex_spool_put(t->writer, image->row, w->row, hash, w->image.file_width,
                             w->image.file_height, &err);
     }
     if (st != CHEX_OK)
@@ -487,7 +487,7 @@ static enum chex_status make_threads(struct spooling *s, struct chex_error *err)
     for (; s->lane_count < lanes; s->lane_count++)
         pthread_mutex_init(&s->lanes[s->lane_count].lock, NULL);
     s->threads = (int)(workers + lanes); /* one thread of each lane reads */
-    return chex_convert_workers(s->threads, s->c->o->size, &s->workers, err);
+    return chex_convert_workers(s->threads, (int)s->c->o->size, &s->workers, err);
 }
 
 static void release(struct spooling *s) {

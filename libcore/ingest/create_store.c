@@ -368,7 +368,7 @@ enum chex_status chex_store_check_space(const struct chex_store *s, struct chex_
     struct statfs fs;
     char hint[1024];
     for (size_t i = 0; i < s->shard_count; i++) {
-        uint64_t bytes = chex_shard_file_bytes(s->shards[i].layout->row_count, s->c->o->size,
+        uint64_t bytes = chex_shard_file_bytes(s->shards[i].layout->row_count, (int)s->c->o->size,
                                                (int)t->class_count, widest);
         need += chex_fs_exists(s->shards[i].path) ? 0 : bytes;
         largest = bytes > largest ? bytes : largest;

@@ -46,7 +46,7 @@ enum chex_status chex_store_open(const struct chex_create *c, struct chex_store 
                                  struct chex_error *err);
 
 /* With --resume, after the labels are known: *done_out is true if the output is a complete set of
- * these options and sources.
+ * these options and images.
  * - Labels are compared by the label file's digest and row by row.
  * - An image counts as unchanged unless its file is newer than the manifest.
  * - The first difference is logged. */

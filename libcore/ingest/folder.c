@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
 #include "ingest/archive.h"
@@ -47,9 +48,8 @@ struct chex_folder {
     char skipped[CHEX_ERROR_TEXT_BYTES]; /* the first folder that was not followed, and why */
     size_t skipped_count;
     struct chex_container **containers;
-    size_t container_count;
     struct chex_spool **spools;
-    size_t spool_count;
+    size_t container_count, container_capacity, spool_count, spool_capacity;
 };
 
 static bool is_contained(const struct chex_folder_file *p) { return p->container || p->spool; }
@@ -67,18 +67,16 @@ static int by_path(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_memory(err, "the list of images");
+}
+
 /* Takes ownership of file->path, also on failure. */
 static enum chex_status append(struct list *list, const struct chex_folder_file *file,
                                struct chex_error *err) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 1024;
-        struct chex_folder_file *grown = realloc(list->files, capacity * sizeof *grown);
-        if (!grown) {
-            free((char *)file->path);
-            return chex_error_memory(err, "the list of images");
-        }
-        list->files = grown;
-        list->capacity = capacity;
+    if (!chex_alloc_grow(&list->files, list->count, &list->capacity, sizeof *list->files)) {
+        free((char *)file->path);
+        return no_memory(err);
     }
     list->files[list->count++] = *file;
     return CHEX_OK;
@@ -89,8 +87,7 @@ static enum chex_status add_found(struct chex_folder *f, char *path, size_t belo
     struct chex_folder_file file = {.path = path,
                                     .below = below,
                                     .bytes = (uint64_t)info->st_size,
-                                    .modified_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 +
-                                                   info->st_mtim.tv_nsec};
+                                    .modified_ns = chex_fs_modified_ns(info)};
     return append(chex_archive_named(path) ? &f->archives : &f->all, &file, err);
 }
 
@@ -111,7 +108,7 @@ static enum chex_status add_unread(struct chex_folder *f, char *path, size_t bel
     if (!path || !reason) {
         free(path);
         free(reason);
-        return chex_error_memory(err, "the list of images");
+        return no_memory(err);
     }
     const enum chex_status st = append(&f->unread, &file, err);
     if (st != CHEX_OK)
@@ -201,8 +198,7 @@ static enum chex_status walk(struct chex_folder *f, const struct level *level,
         if (e->d_name[0] == '.')
             continue;
         char *path = chex_fs_join(level->path, e->d_name);
-        st = path ? visit(f, level, path, e->d_name, err)
-                  : chex_error_memory(err, "the list of images");
+        st = path ? visit(f, level, path, e->d_name, err) : no_memory(err);
     }
     closedir(d);
     return st;
@@ -221,7 +217,7 @@ static enum chex_status walk_from(struct chex_folder *f, const char *dir, struct
 enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err) {
     struct chex_folder *f = calloc(1, sizeof *f);
     if (!f)
-        return chex_error_memory(err, "the list of images");
+        return no_memory(err);
     *folder_out = f;
     return CHEX_OK;
 }
@@ -234,8 +230,7 @@ enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_o
     CHEX_TRY(chex_folder_create(&f, err));
     if (chex_archive_named(dir) && stat(dir, &info) == 0 && S_ISREG(info.st_mode)) {
         char *path = strdup(dir);
-        st = path ? add_found(f, path, strlen(path), &info, err)
-                  : chex_error_memory(err, "the list of images");
+        st = path ? add_found(f, path, strlen(path), &info, err) : no_memory(err);
     } else {
         st = walk_from(f, dir, err);
     }
@@ -314,17 +309,14 @@ const struct chex_folder_file *chex_folder_unread(const struct chex_folder *f, s
 enum chex_status chex_folder_add_container(struct chex_folder *f, const char *path,
                                            const struct chex_container **container_out,
                                            struct chex_error *err) {
-    struct chex_container **grown =
-        realloc(f->containers, (f->container_count + 1) * sizeof *grown);
     struct chex_container *h = malloc(sizeof *h);
-    if (grown)
-        f->containers = grown;
     if (h)
         *h = (struct chex_container){strdup(path), -1};
-    if (!grown || !h || !h->path) {
+    if (!h || !h->path ||
+        !chex_alloc_grow(&f->containers, f->container_count, &f->container_capacity, sizeof h)) {
         if (h)
             free_container(h);
-        return chex_error_memory(err, "the list of images");
+        return no_memory(err);
     }
     if (f->container_count < MAX_OPEN)
         chex_fs_open(path, &h->fd, NULL, NULL); /* a failure is reported by the first reading */
@@ -335,12 +327,10 @@ enum chex_status chex_folder_add_container(struct chex_folder *f, const char *pa
 
 enum chex_status chex_folder_add_spool(struct chex_folder *f, struct chex_spool *spool,
                                        struct chex_error *err) {
-    struct chex_spool **grown = realloc(f->spools, (f->spool_count + 1) * sizeof *grown);
-    if (!grown) {
+    if (!chex_alloc_grow(&f->spools, f->spool_count, &f->spool_capacity, sizeof spool)) {
         chex_spool_close(spool);
-        return chex_error_memory(err, "the list of images");
+        return no_memory(err);
     }
-    f->spools = grown;
     f->spools[f->spool_count++] = spool;
     return CHEX_OK;
 }
@@ -350,7 +340,7 @@ enum chex_status chex_folder_add(struct chex_folder *f, const struct chex_folder
                                  struct chex_error *err) {
     struct chex_folder_file copy = *file;
     if (!(copy.path = chex_fs_join(container_path, name)))
-        return chex_error_memory(err, "the list of images");
+        return no_memory(err);
     copy.below = strlen(copy.path) - strlen(name);
     if (file->unread)
         return add_unread(f, (char *)copy.path, copy.below, strdup(file->unread), err);
@@ -465,9 +455,7 @@ static struct range fitting(const struct chex_folder_file *files, size_t count, 
 
 /* True if both are links to the same file. */
 static bool same_file(const struct chex_folder_file *a, const struct chex_folder_file *b) {
-    struct stat x, y;
-    return !is_contained(a) && !is_contained(b) && stat(a->path, &x) == 0 &&
-           stat(b->path, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return !is_contained(a) && !is_contained(b) && chex_fs_same(a->path, b->path);
 }
 
 static const struct chex_folder_file *find_rival(struct range fit) {

@@ -42,34 +42,20 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_memory(err, "the list of images");
 }
 
-/* The array with space for one more element. NULL: out of memory, and the array is unchanged. */
-static void *grow(void *array, size_t count, size_t *capacity, size_t size) {
-    if (count < *capacity)
-        return array;
-    const size_t more = *capacity ? 2 * *capacity : 64;
-    void *grown = realloc(array, more * size);
-    *capacity = grown ? more : *capacity;
-    return grown;
-}
-
 static enum chex_status add(struct chex_image_list *l, const struct chex_listed_image *image,
                             struct chex_error *err) {
-    struct chex_listed_image *grown = grow(l->images, l->count, &l->capacity, sizeof *grown);
-    if (!grown)
+    if (!chex_alloc_grow(&l->images, l->count, &l->capacity, sizeof *l->images))
         return no_memory(err);
-    l->images = grown;
     l->images[l->count++] = *image;
     return CHEX_OK;
 }
 
 /* Gives `text` (malloc'd; NULL allowed) to the list. NULL: out of memory. */
 static char *own(struct chex_image_list *l, char *text) {
-    char **grown = text ? grow(l->owned, l->owned_count, &l->owned_capacity, sizeof *grown) : NULL;
-    if (!grown) {
+    if (!text || !chex_alloc_grow(&l->owned, l->owned_count, &l->owned_capacity, sizeof text)) {
         free(text);
         return NULL;
     }
-    l->owned = grown;
     return l->owned[l->owned_count++] = text;
 }
 
@@ -128,13 +114,10 @@ static enum chex_status add_archive(struct making *m, const struct chex_folder_f
     struct chex_archive *archive = NULL;
     enum chex_status st = chex_archive_open(file->path, &archive, err);
     if (st == CHEX_OK && chex_archive_compressed(archive)) {
-        struct noted *grown = grow(m->noted, m->noted_count, &m->noted_capacity, sizeof *grown);
-        if (grown) {
-            m->noted = grown;
+        if (chex_alloc_grow(&m->noted, m->noted_count, &m->noted_capacity, sizeof *m->noted))
             m->noted[m->noted_count++] = (struct noted){*file, m->list->count};
-        } else {
+        else
             st = no_memory(err);
-        }
     } else if (st == CHEX_OK) {
         st = add_tar(m, archive, file, err);
     }
@@ -243,8 +226,7 @@ static enum chex_status add_name(struct making *m, const char *name, struct chex
     const struct chex_folder_file file = {.path = name,
                                           .below = strlen(name) - strlen(chex_fs_name(name)),
                                           .bytes = (uint64_t)info.st_size,
-                                          .modified_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 +
-                                                         info.st_mtim.tv_nsec};
+                                          .modified_ns = chex_fs_modified_ns(&info)};
     if (chex_archive_named(name))
         return add_archive(m, &file, err);
     const struct chex_listed_image image = {.id = name + file.below, .file = file, .archive = -1};
@@ -419,7 +401,7 @@ static uint64_t digest_of(const struct chex_image_list *l) {
         const int64_t facts[] = {(int64_t)image->file.bytes, image->file.modified_ns,
                                  image->archive, image->fault != NULL};
         h = chex_hash64_mix(h, facts, sizeof facts);
-        h = chex_hash64_mix(h, image->id, strlen(image->id) + 1);
+        h = chex_hash64_mix_text(h, image->id);
     }
     return h;
 }

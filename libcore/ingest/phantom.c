@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -389,10 +388,6 @@ struct job {
     char *images;     /* dir/images */
     uint8_t **pixels; /* one image for each worker */
     atomic_ullong done;
-    atomic_bool failed;
-    pthread_mutex_t lock; /* guards the members below */
-    enum chex_status status;
-    struct chex_error err;
 };
 
 static void image_name(const struct chex_phantom_case *c, char out[32]) {
@@ -415,44 +410,25 @@ static enum chex_status write_one(struct job *job, uint64_t index, uint8_t *pixe
     return st;
 }
 
-static void run_item(void *arg, size_t item, int worker) {
+static enum chex_status run_item(void *arg, size_t item, int worker, struct chex_error *err) {
     struct job *job = arg;
-    struct chex_error err = {0};
-    if (atomic_load(&job->failed))
-        return;
-    enum chex_status st = write_one(job, item, job->pixels[worker], &err);
-    if (st != CHEX_OK) {
-        pthread_mutex_lock(&job->lock);
-        if (!atomic_exchange(&job->failed, true))
-            job->status = st, job->err = err;
-        pthread_mutex_unlock(&job->lock);
-        return;
-    }
+    CHEX_TRY(write_one(job, item, job->pixels[worker], err));
     unsigned long long done = atomic_fetch_add(&job->done, 1) + 1;
     if (job->options->progress)
         job->options->progress(job->options->progress_arg, done);
+    return CHEX_OK;
 }
 
 static enum chex_status write_images(struct job *job, struct chex_error *err) {
     const struct chex_phantom_options *o = job->options;
-    struct chex_pool *pool = NULL;
-    size_t bytes = (size_t)o->size * (size_t)o->size;
-    enum chex_status st = CHEX_OK;
-    job->pixels = calloc((size_t)o->threads, sizeof *job->pixels);
-    for (int i = 0; job->pixels && i < o->threads; i++)
-        if (!(job->pixels[i] = chex_alloc_aligned(bytes, 1)))
-            st = CHEX_E_RESOURCE;
-    if (!job->pixels || st != CHEX_OK)
-        st = chex_error_memory(err, "%d phantom images of %d px", o->threads, o->size);
-    if (st == CHEX_OK)
-        st = chex_pool_create(o->threads, &pool, err);
-    if (st == CHEX_OK) {
-        chex_pool_run(pool, o->count, run_item, job);
-        st = job->status;
-        if (st != CHEX_OK && err)
-            *err = job->err;
-    }
-    chex_pool_destroy(pool);
+    const size_t bytes = (size_t)o->size * (size_t)o->size;
+    job->pixels = chex_alloc_zeroed((size_t)o->threads, sizeof *job->pixels);
+    bool whole = job->pixels != NULL;
+    for (int i = 0; whole && i < o->threads; i++)
+        whole = (job->pixels[i] = chex_alloc_aligned(bytes, 1)) != NULL;
+    enum chex_status st =
+        whole ? chex_pool_try(o->threads, o->count, run_item, job, err)
+              : chex_error_memory(err, "%d phantom images of %d px", o->threads, o->size);
     for (int i = 0; job->pixels && i < o->threads; i++)
         free(job->pixels[i]);
     free(job->pixels);
@@ -533,11 +509,9 @@ enum chex_status chex_phantom_write(const struct chex_phantom_options *options,
     CHEX_TRY(check_options(options, err));
     struct job job = {.options = options, .images = chex_fs_join(options->dir, "images")};
     char *labels = chex_fs_join(options->dir, "labels.csv");
-    pthread_mutex_init(&job.lock, NULL);
     enum chex_status st = job.images && labels
                               ? write_set(&job, labels, err)
                               : chex_error_memory(err, "phantom in %s", options->dir);
-    pthread_mutex_destroy(&job.lock);
     free(job.images);
     free(labels);
     return st;

@@ -42,7 +42,7 @@ void chex_relabel_release(struct chex_relabel_plan *plan) {
 }
 
 static enum chex_status load_labels(struct relabel *r, struct chex_error *err) {
-    const struct chex_relabel_options *o = r->o;
+    const struct chex_create_options *o = &r->o->create;
     if (chex_fs_is_dir(o->labels))
         return chex_error_set(err, CHEX_E_USAGE, "--labels %s: a folder, expected a label file",
                               o->labels);
@@ -151,7 +151,8 @@ static enum chex_status refuse_missing(const struct relabel *r, const struct che
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: none of the %zu images of %s (%.100s) is in it; its first image "
                               "is %.100s: is it the label file of another data set?",
-                              r->o->labels, set->count, r->o->input, set->rows[0].image_id,
+                              r->o->create.labels, set->count, r->o->create.set,
+                              set->rows[0].image_id,
                               r->table->count ? r->table->rows[0].image_id : "missing too");
     if (r->o->missing == CHEX_RELABEL_DROP)
         return CHEX_OK;
@@ -162,7 +163,7 @@ static enum chex_status refuse_missing(const struct relabel *r, const struct che
     return chex_error_set(err, CHEX_E_DATA,
                           "%s: %zu of the %zu images of %s %s not in it (%s%s): add them, or leave "
                           "them out with --missing drop",
-                          r->o->labels, r->missing_count, set->count, r->o->input,
+                          r->o->create.labels, r->missing_count, set->count, r->o->create.set,
                           r->missing_count == 1 ? "is" : "are", names,
                           r->missing_count > SHOWN_MISSING ? ", ..." : "");
 }
@@ -188,8 +189,8 @@ static enum chex_status refuse_empty_split(const struct relabel *r, struct chex_
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (r->had[s] && !r->has[s])
             return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: none of the %zu images of split %s is in it", r->o->labels,
-                                  r->had[s], chex_split_names[s]);
+                                  "%s: none of the %zu images of split %s is in it",
+                                  r->o->create.labels, r->had[s], chex_split_names[s]);
     return CHEX_OK;
 }
 
@@ -199,7 +200,7 @@ static enum chex_status describe(const struct relabel *r, const uint64_t sum[2],
     char digest[CHEX_HASH128_HEX_BYTES], labels_digest[CHEX_HASH128_HEX_BYTES];
     char *text = NULL;
     size_t bytes = 0;
-    CHEX_TRY(chex_fs_read(r->o->labels, CHEX_LABELS_MAX_BYTES, &text, &bytes, err));
+    CHEX_TRY(chex_fs_read(r->o->create.labels, CHEX_LABELS_MAX_BYTES, &text, &bytes, err));
     chex_manifest_source_digest(sum, text, bytes, digest);
     chex_hash128_hex(text, bytes, labels_digest);
     free(text);
@@ -210,7 +211,7 @@ static enum chex_status describe(const struct relabel *r, const uint64_t sum[2],
     m->source_digest = strdup(digest);
     m->labels_digest = strdup(labels_digest);
     m->label_format = strdup(r->table->format);
-    m->uncertain = strdup(chex_uncertain_names[r->o->uncertain]);
+    m->uncertain = strdup(chex_uncertain_names[r->o->create.uncertain]);
     return m->source_digest && m->labels_digest && m->label_format && m->uncertain
                ? CHEX_OK
                : chex_error_memory(err, "the manifest");
@@ -230,8 +231,8 @@ static enum chex_status apply(void *arg, struct chex_label_table *set, enum chex
     CHEX_TRY(refuse_empty_split(r, err));
     if (r->plan->other_patients && r->first_rank)
         chex_warn("%s: %zu image%s another patient than in %s; the set keeps its patients",
-                  r->o->labels, r->plan->other_patients,
-                  r->plan->other_patients == 1 ? " has" : "s have", r->o->input);
+                  r->o->create.labels, r->plan->other_patients,
+                  r->plan->other_patients == 1 ? " has" : "s have", r->o->create.set);
     return describe(r, sum, m, err);
 }
 
@@ -240,16 +241,9 @@ enum chex_status chex_relabel(const struct chex_relabel_options *o, struct chex_
                               struct chex_create_result *result_out, struct chex_error *err) {
     *plan_out = (struct chex_relabel_plan){0};
     struct relabel r = {.o = o, .plan = plan_out, .first_rank = group->rank == 0};
-    const struct chex_reshard_labels labels = {o->labels, apply, &r};
-    const struct chex_reshard_options reshard = {.input = o->input,
-                                                 .output = o->output,
-                                                 .tool_version = o->tool_version,
-                                                 .workers = o->workers,
-                                                 .force = o->force,
-                                                 .resume = o->resume,
-                                                 .labels = &labels};
-    const enum chex_status st = o->plan ? chex_reshard_preview(&reshard, group, err)
-                                        : chex_reshard(&reshard, group, result_out, err);
+    const struct chex_reshard_labels labels = {apply, &r};
+    const enum chex_status st =
+        chex_reshard_with(&o->create, &labels, group, o->plan ? NULL : result_out, err);
     chex_labels_free(r.table);
     free(r.row);
     free(r.class_in_set);

@@ -20,14 +20,9 @@ enum chex_relabel_missing { CHEX_RELABEL_REFUSE, CHEX_RELABEL_DROP };
 extern const char *const chex_relabel_missing_names[]; /* "refuse", "drop", NULL */
 
 struct chex_relabel_options {
-    const char *input, *output, *tool_version;
-    const char *labels, *format, *columns; /* chex_labels_load */
-    enum chex_uncertain uncertain;
-    enum chex_not_stated not_stated;
-    enum chex_relabel_missing missing; /* what becomes of images that the file does not have */
-    int workers;
-    bool force, resume; /* as in struct chex_create_options */
-    bool plan;          /* only count the changes: nothing is written, and output may be NULL */
+    struct chex_create_options create; /* set, labels and how they are read, and the output */
+    int missing;                       /* enum chex_relabel_missing: images that the file lacks */
+    bool plan; /* only count the changes: nothing is written, and output may be NULL */
 };
 
 /* Values of a label, as the plan counts them. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reshards a set: opens all its shards, makes a label table from their rows and runs the steps of
- * create.c with the old shards as the source of pixels (struct chex_create_origin). Layout, build,
+ * create.c with the pixels of the old shards (struct chex_create_origin). Layout, build,
  * --resume and publishing are those of chex_create().
  */
 #include "ingest/reshard.h"
@@ -129,8 +129,8 @@ static enum chex_status fetch(const void *arg, size_t row, uint8_t *pixels,
 
 /* The digest of a single image is not stored, only the sum of each old shard. So the sum includes
  * every old shard that gives a row. */
-static enum chex_status source(const void *arg, const struct chex_layout_shard *shard,
-                               uint64_t sum_out[2], struct chex_error *err) {
+static enum chex_status sum_digests(const void *arg, const struct chex_layout_shard *shard,
+                                    uint64_t sum_out[2], struct chex_error *err) {
     const struct reshard *r = arg;
     bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
     if (!seen)
@@ -146,19 +146,16 @@ static enum chex_status source(const void *arg, const struct chex_layout_shard *
     return CHEX_OK;
 }
 
-static void begin(struct reshard *r, const struct chex_reshard_options *o,
-                  struct chex_group *group) {
-    *r = (struct reshard){
-        .options = {.labels = o->labels ? o->labels->path : o->input,
-                    .output = o->output,
-                    .tool_version = o->tool_version,
-                    .workers = o->workers,
-                    .shards = o->shards,
-                    .force = o->force,
-                    .resume = o->resume},
-        .origin = {.dir = o->input, .shard = shard_of, .fetch = fetch, .source = source},
-        .labels = o->labels};
-    r->origin.new_labels = o->labels != NULL;
+static void begin(struct reshard *r, const struct chex_create_options *o,
+                  const struct chex_reshard_labels *labels, struct chex_group *group) {
+    *r = (struct reshard){.options = *o,
+                          .origin = {.dir = o->set,
+                                     .shard = shard_of,
+                                     .fetch = fetch,
+                                     .sum_digests = sum_digests,
+                                     .new_labels = labels != NULL},
+                          .labels = labels};
+    r->options.labels = labels ? o->labels : o->set; /* in messages */
     r->origin.arg = r;
     r->create = (struct chex_create){.o = &r->options, .group = group, .origin = &r->origin};
 }
@@ -171,22 +168,25 @@ static void end(struct reshard *r) {
     free(r->content);
 }
 
-enum chex_status chex_reshard(const struct chex_reshard_options *o, struct chex_group *group,
-                              struct chex_create_result *result_out, struct chex_error *err) {
+enum chex_status chex_reshard_with(const struct chex_create_options *o,
+                                   const struct chex_reshard_labels *labels,
+                                   struct chex_group *group, struct chex_create_result *result_out,
+                                   struct chex_error *err) {
     struct reshard r;
-    begin(&r, o, group);
-    const enum chex_status st = chex_create_run(&r.create, load, result_out, err);
+    enum chex_status st;
+    begin(&r, o, labels, group);
+    if (result_out) {
+        st = chex_create_run(&r.create, load, result_out, err);
+    } else {
+        st = chex_group_agree(group, load(&r.create, err), err);
+        chex_labels_free(r.create.table);
+        free(r.create.split);
+    }
     end(&r);
     return st;
 }
 
-enum chex_status chex_reshard_preview(const struct chex_reshard_options *o,
-                                      struct chex_group *group, struct chex_error *err) {
-    struct reshard r;
-    begin(&r, o, group);
-    const enum chex_status st = chex_group_agree(group, load(&r.create, err), err);
-    chex_labels_free(r.create.table);
-    free(r.create.split);
-    end(&r);
-    return st;
+enum chex_status chex_reshard(const struct chex_create_options *o, struct chex_group *group,
+                              struct chex_create_result *result_out, struct chex_error *err) {
+    return chex_reshard_with(o, NULL, group, result_out, err);
 }

@@ -18,7 +18,6 @@
 
 /* Replaces the labels of the rows (relabel.h). */
 struct chex_reshard_labels {
-    const char *path; /* the label file, for messages */
     /* Called once on each rank, after the rows of the old set are known. It may
      * - set `labels` of the rows, and the classes of `set`, to memory that outlives the call
      * - set split[row] to CHEX_SPLIT_UNUSED: the new set does not get the row
@@ -30,22 +29,18 @@ struct chex_reshard_labels {
     void *arg;
 };
 
-struct chex_reshard_options {
-    const char *input, *output, *tool_version;
-    size_t shards; /* per split; 0: as many as the input has */
-    int workers;
-    bool force, resume;                       /* as in struct chex_create_options */
-    const struct chex_reshard_labels *labels; /* NULL: the labels stay */
-};
-
-/* Collective, as chex_create(). Verifies the checksum of every row. CHEX_E_USAGE: the output
- * already holds a set or other files, or is the input. CHEX_E_DATA: the input is no set or is
- * damaged. */
-enum chex_status chex_reshard(const struct chex_reshard_options *options, struct chex_group *group,
+/* Makes the set in options->output from the images of options->set. Collective, as chex_create();
+ * options are those of chex_create() that concern the output. Verifies the checksum of every row.
+ * - CHEX_E_USAGE: the output already holds a set or other files, or is the input.
+ * - CHEX_E_DATA: the input is no set or is damaged. */
+enum chex_status chex_reshard(const struct chex_create_options *options, struct chex_group *group,
                               struct chex_create_result *result_out, struct chex_error *err);
 
-/* Reads the rows and calls labels->apply(), and writes nothing. Collective. */
-enum chex_status chex_reshard_preview(const struct chex_reshard_options *options,
-                                      struct chex_group *group, struct chex_error *err);
+/* The same with other labels. result_out NULL: reads the rows and calls labels->apply(), and writes
+ * nothing; the output may be NULL. */
+enum chex_status chex_reshard_with(const struct chex_create_options *options,
+                                   const struct chex_reshard_labels *labels,
+                                   struct chex_group *group, struct chex_create_result *result_out,
+                                   struct chex_error *err);
 
 #endif

@@ -31,15 +31,14 @@ struct header {
 };
 
 struct record {
-    uint64_t bytes, source[2], checksum;
+    uint64_t bytes, hash[2], checksum;
     uint32_t width, height;
     uint32_t name_bytes, reason_bytes; /* without the NUL; reason_bytes 0: the row has pixels */
 };
 
 struct entry {
+    struct record record;
     char *name, *reason;
-    uint64_t bytes, source[2], checksum;
-    int width, height;
     bool done;
 };
 
@@ -51,6 +50,10 @@ struct chex_spool_writer {
     struct entry *entries;
     size_t count, capacity;
 };
+
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_memory(err, "the list of spooled images");
+}
 
 static void free_writer(struct chex_spool_writer *w) {
     if (w->fd >= 0)
@@ -78,13 +81,12 @@ enum chex_status chex_spool_create(const char *path, size_t row_bytes,
                                    struct chex_spool_writer **writer_out, struct chex_error *err) {
     struct chex_spool_writer *w = calloc(1, sizeof *w);
     if (!w)
-        return chex_error_memory(err, "the list of spooled images");
+        return no_memory(err);
     pthread_mutex_init(&w->lock, NULL);
     w->fd = -1;
     w->row_bytes = row_bytes;
     w->path = strdup(path);
-    enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err)
-                                  : chex_error_memory(err, "the list of spooled images");
+    enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err) : no_memory(err);
     if (st != CHEX_OK) {
         chex_spool_abandon(w);
         return st;
@@ -96,26 +98,18 @@ enum chex_status chex_spool_create(const char *path, size_t row_bytes,
 enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, uint64_t bytes,
                                 size_t *row_out, struct chex_error *err) {
     char *copy = strdup(name);
-    bool ok = copy != NULL;
     pthread_mutex_lock(&w->lock);
-    if (ok && w->count == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 1024;
-        struct entry *grown = realloc(w->entries, capacity * sizeof *grown);
-        ok = grown != NULL;
-        if (ok) {
-            w->entries = grown;
-            w->capacity = capacity;
-        }
-    }
+    const bool ok =
+        copy && chex_alloc_grow(&w->entries, w->count, &w->capacity, sizeof *w->entries);
     if (ok) {
         *row_out = w->count;
-        w->entries[w->count++] = (struct entry){.name = copy, .bytes = bytes};
+        w->entries[w->count++] = (struct entry){
+            .name = copy, .record = {.bytes = bytes, .name_bytes = (uint32_t)strlen(name)}};
     }
     pthread_mutex_unlock(&w->lock);
-    if (ok)
-        return CHEX_OK;
-    free(copy);
-    return chex_error_memory(err, "the list of spooled images");
+    if (!ok)
+        free(copy);
+    return ok ? CHEX_OK : no_memory(err);
 }
 
 static enum chex_status write_all(const struct chex_spool_writer *w, const void *data, size_t bytes,
@@ -126,17 +120,16 @@ static enum chex_status write_all(const struct chex_spool_writer *w, const void 
 }
 
 enum chex_status chex_spool_put(struct chex_spool_writer *w, size_t row, const uint8_t *pixels,
-                                const uint64_t source[2], int width, int height,
+                                const uint64_t hash[2], int width, int height,
                                 struct chex_error *err) {
     CHEX_TRY(write_all(w, pixels, w->row_bytes, ROWS_AT + (uint64_t)row * w->row_bytes, err));
     uint64_t checksum = chex_hash64(pixels, w->row_bytes);
     pthread_mutex_lock(&w->lock);
     struct entry *e = &w->entries[row];
-    e->source[0] = source[0];
-    e->source[1] = source[1];
-    e->checksum = checksum;
-    e->width = width;
-    e->height = height;
+    memcpy(e->record.hash, hash, sizeof e->record.hash);
+    e->record.checksum = checksum;
+    e->record.width = (uint32_t)width;
+    e->record.height = (uint32_t)height;
     e->done = true;
     pthread_mutex_unlock(&w->lock);
     return CHEX_OK;
@@ -146,9 +139,10 @@ enum chex_status chex_spool_reject(struct chex_spool_writer *w, size_t row, cons
                                    struct chex_error *err) {
     char *copy = strdup(reason);
     if (!copy)
-        return chex_error_memory(err, "the list of spooled images");
+        return no_memory(err);
     pthread_mutex_lock(&w->lock);
     w->entries[row].reason = copy;
+    w->entries[row].record.reason_bytes = (uint32_t)strlen(copy);
     w->entries[row].done = true;
     pthread_mutex_unlock(&w->lock);
     return CHEX_OK;
@@ -161,22 +155,15 @@ static enum chex_status make_index(const struct chex_spool_writer *w, const char
     FILE *f = open_memstream(&index, &bytes);
     for (size_t i = 0; f && i < w->count; i++) {
         const struct entry *e = &w->entries[i];
-        struct record r = {.bytes = e->bytes,
-                           .source = {e->source[0], e->source[1]},
-                           .checksum = e->checksum,
-                           .width = (uint32_t)e->width,
-                           .height = (uint32_t)e->height,
-                           .name_bytes = (uint32_t)strlen(e->name),
-                           .reason_bytes = e->reason ? (uint32_t)strlen(e->reason) : 0};
-        fwrite(&r, sizeof r, 1, f);
-        fwrite(e->name, r.name_bytes + 1, 1, f);
-        fwrite(e->reason ? e->reason : "", r.reason_bytes + 1, 1, f);
+        fwrite(&e->record, sizeof e->record, 1, f);
+        fwrite(e->name, e->record.name_bytes + 1, 1, f);
+        fwrite(e->reason ? e->reason : "", e->record.reason_bytes + 1, 1, f);
     }
     if (f)
         fwrite(fault ? fault : "", fault ? strlen(fault) + 1 : 1, 1, f);
     if (!f || fclose(f) != 0) {
         free(index);
-        return chex_error_memory(err, "the list of spooled images");
+        return no_memory(err);
     }
     *index_out = index;
     *bytes_out = bytes;
@@ -286,7 +273,7 @@ static enum chex_status parse_index(struct chex_spool *s, size_t size, struct ch
         if (!reason)
             return damaged(s, "its index is no index", err);
         s->rows[i] = (struct chex_spool_row){name,         *reason ? reason : NULL,
-                                             r.bytes,      {r.source[0], r.source[1]},
+                                             r.bytes,      {r.hash[0], r.hash[1]},
                                              (int)r.width, (int)r.height};
         s->checksums[i] = r.checksum;
     }
@@ -312,7 +299,7 @@ static enum chex_status load_index(struct chex_spool *s, struct chex_error *err)
     s->rows = chex_alloc_zeroed(s->count, sizeof *s->rows);
     s->checksums = chex_alloc_zeroed(s->count, sizeof *s->checksums);
     if (!s->index || !s->rows || !s->checksums)
-        return chex_error_memory(err, "the list of spooled images");
+        return no_memory(err);
     CHEX_TRY(read_all(s, s->index, (size_t)h.index_bytes, h.index_at, err));
     if (chex_hash64(s->index, (size_t)h.index_bytes) != h.index_hash)
         return damaged(s, "the checksum of its index is wrong", err);
@@ -323,12 +310,11 @@ enum chex_status chex_spool_open(const char *path, size_t row_bytes, struct chex
                                  struct chex_error *err) {
     struct chex_spool *s = calloc(1, sizeof *s);
     if (!s)
-        return chex_error_memory(err, "the list of spooled images");
+        return no_memory(err);
     s->row_bytes = row_bytes;
     s->path = strdup(path);
     s->fd = -1;
-    enum chex_status st = s->path ? chex_fs_open(path, &s->fd, NULL, err)
-                                  : chex_error_memory(err, "the list of spooled images");
+    enum chex_status st = s->path ? chex_fs_open(path, &s->fd, NULL, err) : no_memory(err);
     if (st == CHEX_E_DATA) /* not user data: chexnet wrote this file */
         st = chex_error_prefix(err, CHEX_E_ENV, "spool");
     if (st == CHEX_OK)

@@ -23,7 +23,7 @@ struct chex_spool_row {
     const char *name;   /* of the archive's member */
     const char *reason; /* why the image is bad; NULL if the row has pixels */
     uint64_t bytes;     /* of the image file */
-    uint64_t source[2]; /* XXH3-128 of the image file, the high half first */
+    uint64_t hash[2];   /* XXH3-128 of the image file, the high half first */
     int width, height;  /* of the image file */
 };
 
@@ -39,7 +39,7 @@ enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, u
 
 /* Call exactly one of the two for each row. Thread-safe. width and height: of the image file. */
 enum chex_status chex_spool_put(struct chex_spool_writer *w, size_t row, const uint8_t *pixels,
-                                const uint64_t source[2], int width, int height,
+                                const uint64_t hash[2], int width, int height,
                                 struct chex_error *err);
 enum chex_status chex_spool_reject(struct chex_spool_writer *w, size_t row, const char *reason,
                                    struct chex_error *err);

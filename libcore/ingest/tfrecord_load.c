@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/fs.h"
 #include "base/pool.h"
 #include "ingest/tfrecord.h"
 #include "label/image_ids.h"
@@ -76,19 +77,17 @@ enum chex_status chex_tfrecord_parse_order(const char *order, int class_out[CHEX
     return CHEX_OK;
 }
 
+static enum chex_status no_memory(struct chex_error *err) {
+    return chex_error_memory(err, "the list of records");
+}
+
 static enum chex_status add_row(struct file *f, const struct chex_tfrecord_example *e,
                                 uint64_t offset, const int *class_of, struct chex_error *err) {
-    if (f->count == f->capacity) {
-        size_t capacity = f->capacity ? 2 * f->capacity : 256;
-        struct row *grown = realloc(f->rows, capacity * sizeof *grown);
-        if (!grown)
-            return chex_error_memory(err, "the list of records");
-        f->rows = grown;
-        f->capacity = capacity;
-    }
+    if (!chex_alloc_grow(&f->rows, f->count, &f->capacity, sizeof *f->rows))
+        return no_memory(err);
     struct row *row = &f->rows[f->count];
     if (!(row->name = strndup(e->name, e->name_bytes)))
-        return chex_error_memory(err, "the list of records");
+        return no_memory(err);
     row->offset = offset;
     row->bytes = e->image_bytes;
     for (int i = 0; i < CHEX_CLASS_COUNT; i++)
@@ -103,7 +102,7 @@ static enum chex_status read_file(struct file *f, const int *class_of, struct ch
     struct stat info;
     CHEX_TRY(chex_tfrecord_open(f->path, &r, err));
     if (stat(f->path, &info) == 0)
-        f->modified_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+        f->modified_ns = chex_fs_modified_ns(&info);
     enum chex_status st = CHEX_OK;
     while (st == CHEX_OK) {
         const uint8_t *data = NULL;
@@ -183,7 +182,7 @@ static enum chex_status write_text(const struct load *l, struct chex_label_table
                 fprintf(f, " %d", r->labels[c]);
             fputc('\n', f);
         }
-    return f && fclose(f) == 0 ? CHEX_OK : chex_error_memory(err, "the list of records");
+    return f && fclose(f) == 0 ? CHEX_OK : no_memory(err);
 }
 
 static enum chex_status fill_table(const struct load *l, const char *order,
@@ -200,7 +199,7 @@ static enum chex_status fill_table(const struct load *l, const char *order,
             int8_t *labels;
             const char *name = chex_labels_copy(t, from->name, strlen(from->name));
             if (!name)
-                return chex_error_memory(err, "the list of records");
+                return no_memory(err);
             CHEX_TRY(chex_labels_add_row(t, t->count + 1, &row, &labels, err));
             CHEX_TRY(chex_labels_set_image(t, row, name, 1, err));
             memcpy(labels, from->labels, sizeof from->labels);
@@ -251,7 +250,7 @@ enum chex_status chex_tfrecord_load(const char *const *paths, size_t path_count,
     struct chex_folder *folder = NULL;
     CHEX_TRY(chex_tfrecord_parse_order(order, l.class_of, err));
     if (!(l.files = chex_alloc_zeroed(path_count, sizeof *l.files)))
-        return chex_error_memory(err, "the list of records");
+        return no_memory(err);
     for (size_t i = 0; i < path_count; i++)
         l.files[i].path = paths[i];
     enum chex_status st = read_files(&l, threads, err);

@@ -22,15 +22,26 @@ struct chex_pipeline {
 
 void chex_pipeline_rows(enum chex_pipeline_kind kind, const struct chex_order_config *order,
                         int from, int to, size_t *first_out, size_t *end_out) {
-    impls[kind]->rows(order, from, to, first_out, end_out);
+    *first_out = 0;
+    *end_out = order->rows;
+    if (!impls[kind]->reads_all)
+        chex_order_range(order, from, to, first_out, end_out);
 }
 
 size_t chex_pipeline_width(enum chex_pipeline_kind kind, const struct chex_order_config *order) {
-    return impls[kind]->width(order);
+    const size_t own = order->rows / (size_t)order->logical_ranks, buffer = impls[kind]->shuffle;
+    return !buffer ? chex_order_width(order) : own < buffer ? own : buffer;
 }
 
 int chex_pipeline_threads(const struct chex_pipeline_config *config) {
-    return impls[config->kind]->threads(config);
+    return impls[config->kind]->reads_all ? 1 : config->workers;
+}
+
+/* Rows that an epoch of training reads if no row is kept. */
+static uint64_t epoch_rows(const struct chex_pipeline_config *c) {
+    if (impls[c->kind]->reads_all)
+        return c->order.rows;
+    return (uint64_t)(c->rank_to - c->rank_from) * chex_order_steps(&c->order) * c->order.batch;
 }
 
 struct chex_crop chex_pipeline_crop(const struct chex_pipeline_config *c, uint64_t epoch,
@@ -77,9 +88,6 @@ static enum chex_status check_plain(const struct chex_pipeline_config *c, struct
     if (c->row_from > c->row_to || c->row_to > c->set->rows || c->row_to > UINT32_MAX)
         return chex_error_set(err, CHEX_E_FAIL, "rows %zu to %zu of a set of %zu", c->row_from,
                               c->row_to, c->set->rows);
-    if (c->kind != CHEX_PIPELINE_NEW)
-        return chex_error_set(err, CHEX_E_FAIL, "pipeline %s for an evaluation",
-                              chex_pipeline_names[c->kind]);
     return CHEX_OK;
 }
 
@@ -99,11 +107,13 @@ static enum chex_status check(const struct chex_pipeline_config *c, struct chex_
                               "%s holds images of %d px, smaller than the image size of %d px: "
                               "shard again with a larger --size or lower --image-size",
                               c->set->dir, c->set->size, c->image_size);
-    if (c->raw && c->kind != CHEX_PIPELINE_NEW)
-        return chex_error_set(err, CHEX_E_FAIL, "pipeline %s: only `new` makes raw batches",
+    if (c->kind != CHEX_PIPELINE_NEW && (c->raw || c->features.count || !c->training))
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "pipeline %s: only `new` makes raw batches, features and batches of "
+                              "an evaluation",
                               chex_pipeline_names[c->kind]);
-    if (c->features.count && (c->raw || c->keep || c->kind != CHEX_PIPELINE_NEW))
-        return chex_error_set(err, CHEX_E_FAIL, "features: only `new` has them, without images");
+    if (c->features.count && (c->raw || c->keep))
+        return chex_error_set(err, CHEX_E_FAIL, "features have no images");
     if (c->resident && !(c->raw && c->training))
         return chex_error_set(err, CHEX_E_FAIL, "resident rows need raw batches and training");
     return c->training ? check_training(c, err) : check_plain(c, err);
@@ -113,7 +123,7 @@ static struct chex_reader_config reader_of(const struct chex_pipeline_config *c)
     struct chex_reader_config r = {
         .set = c->set, .first = c->row_from, .end = c->row_to, .keep = c->keep};
     if (c->training)
-        impls[c->kind]->rows(&c->order, c->rank_from, c->rank_to, &r.first, &r.end);
+        chex_pipeline_rows(c->kind, &c->order, c->rank_from, c->rank_to, &r.first, &r.end);
     return r;
 }
 
@@ -127,16 +137,9 @@ enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *c,
                                         .rows_bytes = chex_reader_memory_bytes(&r)};
     if (!c->training || c->features.count)
         return CHEX_OK;
-    out->first_read_bytes = c->keep ? out->rows_bytes : impls[c->kind]->epoch_rows(c) * px * px;
+    out->first_read_bytes = c->keep ? out->rows_bytes : epoch_rows(c) * px * px;
     out->later_read_bytes = c->keep || c->resident ? 0 : out->first_read_bytes;
     return CHEX_OK;
-}
-
-static enum chex_status create_reader(struct chex_pipeline *p, const struct chex_pipeline_config *c,
-                                      struct chex_error *err) {
-    const struct chex_reader_config r = reader_of(c);
-    CHEX_TRY(check_open(c, r.first, r.end, err));
-    return chex_reader_create(&r, &p->reader, err);
 }
 
 enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
@@ -146,7 +149,10 @@ enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
     if (!p)
         return chex_error_memory(err, "input pipeline");
     p->impl = impls[config->kind];
-    enum chex_status st = create_reader(p, config, err);
+    const struct chex_reader_config r = reader_of(config);
+    enum chex_status st = check_open(config, r.first, r.end, err);
+    if (st == CHEX_OK)
+        st = chex_reader_create(&r, &p->reader, err);
     if (st == CHEX_OK)
         st = p->impl->create(config, p->reader, &p->self, err);
     if (st != CHEX_OK) {

@@ -310,10 +310,6 @@ static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
     return slots + (has_window(c) ? chex_window_bytes(c) : 0);
 }
 
-static uint64_t epoch_rows(const struct chex_pipeline_config *c) {
-    return (uint64_t)(c->rank_to - c->rank_from) * chex_order_steps(&c->order) * c->order.batch;
-}
-
 static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) {
     const size_t batch = (size_t)c->batch;
     if (c->raw) {
@@ -520,13 +516,7 @@ static void release(void *self, const struct chex_ready *ready) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static int threads(const struct chex_pipeline_config *c) { return c->workers; }
-
-const struct chex_pipeline_impl chex_pipeline_new = {.rows = chex_order_range,
-                                                     .width = chex_order_width,
-                                                     .threads = threads,
-                                                     .ring_bytes = ring_bytes,
-                                                     .epoch_rows = epoch_rows,
+const struct chex_pipeline_impl chex_pipeline_new = {.ring_bytes = ring_bytes,
                                                      .create = create,
                                                      .destroy = destroy,
                                                      .next = next,

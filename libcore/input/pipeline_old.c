@@ -184,8 +184,6 @@ static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
     return (uint64_t)(c->rank_to - c->rank_from) * records * pixels * sizeof(float);
 }
 
-static uint64_t epoch_rows(const struct chex_pipeline_config *c) { return c->order.rows; }
-
 static bool allocate(struct old_pipeline *p) {
     p->lane = chex_reader_lane_create(p->reader, CHUNK);
     p->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(p->c.set->size, p->c.image_size));
@@ -288,28 +286,9 @@ static void release(void *self, const struct chex_ready *ready) {
     pthread_mutex_unlock(&p->lock);
 }
 
-static void all_rows(const struct chex_order_config *order, int from, int to, size_t *first_out,
-                     size_t *end_out) {
-    (void)from, (void)to;
-    *first_out = 0;
-    *end_out = order->rows;
-}
-
-static size_t width(const struct chex_order_config *order) {
-    size_t own = order->rows / (size_t)order->logical_ranks;
-    return own < BUFFER ? own : BUFFER;
-}
-
-static int threads(const struct chex_pipeline_config *c) {
-    (void)c;
-    return 1;
-}
-
-const struct chex_pipeline_impl chex_pipeline_old = {.rows = all_rows,
-                                                     .width = width,
-                                                     .threads = threads,
+const struct chex_pipeline_impl chex_pipeline_old = {.shuffle = BUFFER,
+                                                     .reads_all = true,
                                                      .ring_bytes = ring_bytes,
-                                                     .epoch_rows = epoch_rows,
                                                      .create = create,
                                                      .destroy = destroy,
                                                      .next = next,

@@ -10,15 +10,10 @@
 #include "input/reader.h"
 
 struct chex_pipeline_impl {
-    /* As chex_pipeline_rows(), _width() and _threads(). */
-    void (*rows)(const struct chex_order_config *order, int from, int to, size_t *first_out,
-                 size_t *end_out);
-    size_t (*width)(const struct chex_order_config *order);
-    int (*threads)(const struct chex_pipeline_config *c);
+    size_t shuffle; /* rows of the shuffle buffer; 0: the order alone shuffles */
+    bool reads_all; /* reads every row of the set, on one thread */
     /* Bytes that create allocates for slots and read buffers. */
     uint64_t (*ring_bytes)(const struct chex_pipeline_config *c);
-    /* Rows that an epoch of training reads if no row is kept. */
-    uint64_t (*epoch_rows)(const struct chex_pipeline_config *c);
     /* The caller has checked the configuration. `reader` is borrowed. On failure create frees
      * everything. */
     enum chex_status (*create)(const struct chex_pipeline_config *c, struct chex_reader *reader,

@@ -118,32 +118,23 @@ static enum chex_status add_size(struct chex_stage *s, const char *file, void *a
 
 /* ---- copying ---- */
 
-static enum chex_status write_all(int fd, const char *path, const char *data, size_t n,
-                                  struct chex_error *err) {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = write(fd, data + done, n - done);
-        if (got >= 0)
-            done += (size_t)got;
-        else if (errno != EINTR)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
-    }
-    return CHEX_OK;
+static enum chex_status stopped(struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_PREEMPTED,
+                          "asked to stop while staging; nothing was done yet");
 }
 
 static enum chex_status copy_bytes(struct chex_stage *s, int in, const char *from, int out,
                                    const char *to, struct chex_error *err) {
-    for (;;) {
+    for (uint64_t at = 0, n = 1; n; at += n) {
         if (asked_to_stop(s))
-            return chex_error_set(err, CHEX_E_PREEMPTED,
-                                  "asked to stop while staging; nothing was done yet");
-        ssize_t got = read(in, s->buffer, COPY_BYTES);
-        if (got == 0)
-            return CHEX_OK;
-        if (got > 0)
-            CHEX_TRY(write_all(out, to, s->buffer, (size_t)got, err));
-        else if (errno != EINTR)
+            return stopped(err);
+        n = chex_fs_pread(in, s->buffer, COPY_BYTES, at);
+        if (n < COPY_BYTES && errno)
             return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", from);
+        if (chex_fs_pwrite(out, s->buffer, n, at) != n)
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", to);
     }
+    return CHEX_OK;
 }
 
 static enum chex_status copy_file(struct chex_stage *s, const char *from, const char *to,
@@ -180,22 +171,10 @@ static enum chex_status verify_copy(struct chex_stage *s, const char *path,
         n = rows - row < max_rows ? rows - row : max_rows;
         st = chex_shard_read(shard, row, n, true, big ? big : (uint8_t *)s->buffer, err);
         if (st == CHEX_OK && asked_to_stop(s))
-            st = chex_error_set(err, CHEX_E_PREEMPTED,
-                                "asked to stop while staging; nothing was done yet");
+            st = stopped(err);
     }
     free(big);
     chex_shard_close(shard);
-    return st;
-}
-
-static enum chex_status make_folder_of(const char *path, struct chex_error *err) {
-    char *copy = strdup(path), *slash = copy ? strrchr(copy, '/') : NULL;
-    if (!copy)
-        return chex_error_memory(err, NULL);
-    if (slash)
-        *slash = '\0';
-    enum chex_status st = chex_fs_mkdirs(copy, err);
-    free(copy);
     return st;
 }
 
@@ -203,7 +182,8 @@ static enum chex_status stage_shard(struct chex_stage *s, const char *file, void
                                     struct chex_error *err) {
     (void)arg;
     char *from = chex_fs_join(s->c->source, file), *to = chex_fs_join(s->path, file);
-    enum chex_status st = from && to ? make_folder_of(to, err) : chex_error_memory(err, NULL);
+    enum chex_status st =
+        from && to ? chex_fs_make_folder_of(to, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = copy_file(s, from, to, err);
     if (st == CHEX_OK)

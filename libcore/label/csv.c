@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -60,14 +61,8 @@ static enum chex_status fault(const struct chex_csv *csv, struct chex_error *err
 }
 
 static enum chex_status add_field(struct chex_csv *csv, char *field, struct chex_error *err) {
-    if (csv->count == csv->capacity) {
-        size_t capacity = csv->capacity ? 2 * csv->capacity : 32;
-        char **fields = realloc(csv->fields, capacity * sizeof *fields);
-        if (!fields)
-            return chex_error_memory(err, "%s", csv->path);
-        csv->fields = fields;
-        csv->capacity = capacity;
-    }
+    if (!chex_alloc_grow(&csv->fields, csv->count, &csv->capacity, sizeof field))
+        return chex_error_memory(err, "%s", csv->path);
     csv->fields[csv->count++] = field;
     return CHEX_OK;
 }

@@ -184,7 +184,7 @@ enum chex_status chex_labels_load(const char *path, const char *format, const ch
         snprintf(t->detected, sizeof t->detected, "%s (%s%s%s)", chosen->name, why,
                  csv.separator == ',' ? "" : ", fields separated by ",
                  csv.separator == ',' ? "" : chex_csv_separators(&csv));
-        st = chosen->parse(t, &(struct chex_label_source){t->text, size, &csv, columns}, err);
+        st = chosen->parse(t, &(struct chex_label_input){t->text, size, &csv, columns}, err);
         chex_csv_release(&csv);
     }
     if (st == CHEX_OK)

@@ -58,9 +58,9 @@ struct chex_label_table {
     const char *ignored;         /* unknown columns that were not read, "width, site"; or NULL */
     struct chex_label_row *rows; /* (count), in the file's order */
     size_t count;
-    size_t file_count;        /* rows of the file. Rows dropped by chex_labels_keep_views() are at
-                                 [count, file_count), in any order */
-    const char *split_source; /* source of the rows' splits, "the folders of its paths"; or NULL */
+    size_t file_count;      /* rows of the file. Rows dropped by chex_labels_keep_views() are at
+                               [count, file_count), in any order */
+    const char *split_from; /* what states the rows' splits: "the folders of its paths"; or NULL */
 
     /* Memory that the rows point into. */
     int8_t *label_block;

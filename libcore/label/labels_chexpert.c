@@ -81,7 +81,7 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
                               "a path such as train/patient00001/study1/view1_frontal.jpg", err);
     row->split = parse_split(path, row->path);
     if (row->split != CHEX_SPLIT_NOT_STATED)
-        t->split_source = "the folders of its paths";
+        t->split_from = "the folders of its paths";
     if (l->at[SEX] >= 0 && !chex_field_sex(csv->fields[l->at[SEX]], &row->sex))
         return chex_csv_fault(csv, l->at[SEX], "Male or Female", err);
     if (l->at[AGE] >= 0 && !chex_field_age(csv->fields[l->at[AGE]], &row->age_years))
@@ -111,10 +111,10 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
     }
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
     struct layout layout = {0};
-    enum chex_status st = parse_records(t, source->csv, &layout, err);
+    enum chex_status st = parse_records(t, input->csv, &layout, err);
     chex_label_flags_release(&layout.flags);
     return st;
 }

@@ -236,37 +236,14 @@ static enum chex_status find_classes(struct layout *l, struct chex_label_table *
 
 /* ---- rows ---- */
 
-static enum chex_status parse_metadata(struct chex_label_row *row, const struct layout *l,
-                                       const struct chex_csv *csv, struct chex_error *err) {
-    const int *at = l->at;
-    if (at[VIEW] >= 0 && !chex_field_view(csv->fields[at[VIEW]], &row->view))
-        return chex_csv_fault(csv, at[VIEW], CHEX_VIEW_EXPECTED, err);
-    if (at[AGE] >= 0 && !chex_field_age(csv->fields[at[AGE]], &row->age_years))
-        return chex_csv_fault(csv, at[AGE], CHEX_AGE_EXPECTED, err);
-    if (at[SEX] >= 0 && !chex_field_sex(csv->fields[at[SEX]], &row->sex))
-        return chex_csv_fault(csv, at[SEX], CHEX_SEX_EXPECTED, err);
-    if (at[SPLIT] >= 0 && !chex_field_split(csv->fields[at[SPLIT]], &row->split))
-        return chex_csv_fault(csv, at[SPLIT], CHEX_SPLIT_EXPECTED, err);
-    return CHEX_OK;
-}
-
 static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *csv,
                                   const struct layout *l, struct chex_error *err) {
+    const int *at = l->at;
+    const struct chex_label_columns columns = {at[IMAGE], at[PATIENT], at[STUDY], at[VIEW],
+                                               at[AGE],   at[SEX],     at[SPLIT]};
     struct chex_label_row *row;
     int8_t *labels;
-    const int *at = l->at;
-    CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
-    if (at[PATIENT] >= 0) {
-        if (chex_csv_is_missing(csv->fields[at[PATIENT]]))
-            return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
-        if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
-            return chex_error_memory(err, "%s", t->path);
-    }
-    const char *study = at[STUDY] >= 0 ? csv->fields[at[STUDY]] : "";
-    if (!chex_csv_is_missing(study) && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
-        return chex_error_memory(err, "%s", t->path);
-    CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
-    CHEX_TRY(parse_metadata(row, l, csv, err));
+    CHEX_TRY(chex_field_row(t, csv, &columns, &row, &labels, err));
     if (at[FINDINGS] < 0)
         return chex_label_flags_read(&l->flags, csv, labels, err);
     return chex_field_findings(t, csv, (size_t)at[FINDINGS], csv->names[at[FINDINGS]], labels, err);
@@ -308,18 +285,18 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
     }
     describe(t, csv, l);
     if (l->at[SPLIT] >= 0)
-        t->split_source = chex_labels_format(t, "column '%s'", csv->names[l->at[SPLIT]]);
-    return l->at[SPLIT] < 0 || t->split_source ? CHEX_OK : chex_error_memory(err, "%s", t->path);
+        t->split_from = chex_labels_format(t, "column '%s'", csv->names[l->at[SPLIT]]);
+    return l->at[SPLIT] < 0 || t->split_from ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    struct layout l = {.spec = strdup(source->columns ? source->columns : "")};
+    struct layout l = {.spec = strdup(input->columns ? input->columns : "")};
     if (!l.spec)
         return chex_error_memory(err, "%s", t->path);
-    enum chex_status st = parse_spec(&l, source->columns, err);
+    enum chex_status st = parse_spec(&l, input->columns, err);
     if (st == CHEX_OK)
-        st = parse_records(t, source->csv, &l, err);
+        st = parse_records(t, input->csv, &l, err);
     chex_label_flags_release(&l.flags);
     free(l.class_names);
     free(l.class_of);

@@ -104,6 +104,32 @@ bool chex_field_flag(const char *text, int8_t *label_out) {
     return true;
 }
 
+enum chex_status chex_field_row(struct chex_label_table *t, const struct chex_csv *csv,
+                                const struct chex_label_columns *at,
+                                struct chex_label_row **row_out, int8_t **labels_out,
+                                struct chex_error *err) {
+    char *const *fields = csv->fields;
+    const char *study = at->study >= 0 ? fields[at->study] : "";
+    CHEX_TRY(chex_labels_add_row(t, csv->line, row_out, labels_out, err));
+    struct chex_label_row *row = *row_out;
+    if (at->patient >= 0 && chex_csv_is_missing(fields[at->patient]))
+        return chex_csv_fault(csv, at->patient, "a patient id", err);
+    if (at->patient >= 0 && !(row->patient_id = chex_labels_patient(t, fields[at->patient])))
+        return chex_error_memory(err, "%s", t->path);
+    if (!chex_csv_is_missing(study) && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
+        return chex_error_memory(err, "%s", t->path);
+    CHEX_TRY(chex_labels_set_image(t, row, fields[at->image], (size_t)at->image + 1, err));
+    if (at->view >= 0 && !chex_field_view(fields[at->view], &row->view))
+        return chex_csv_fault(csv, at->view, CHEX_VIEW_EXPECTED, err);
+    if (at->age >= 0 && !chex_field_age(fields[at->age], &row->age_years))
+        return chex_csv_fault(csv, at->age, CHEX_AGE_EXPECTED, err);
+    if (at->sex >= 0 && !chex_field_sex(fields[at->sex], &row->sex))
+        return chex_csv_fault(csv, at->sex, CHEX_SEX_EXPECTED, err);
+    if (at->split >= 0 && !chex_field_split(fields[at->split], &row->split))
+        return chex_csv_fault(csv, at->split, CHEX_SPLIT_EXPECTED, err);
+    return CHEX_OK;
+}
+
 /* Returns the table's class of a finding; -1 if it is none. */
 static int class_of(const struct chex_label_table *t, const char *finding) {
     char name[CHEX_CLASS_NAME_BYTES];

@@ -34,7 +34,7 @@ struct chex_label_header {
 };
 bool chex_label_header_has(const struct chex_label_header *header, const char *name);
 
-struct chex_label_source {
+struct chex_label_input {
     char *text; /* ends in a NUL; owned by the table, so rows may point into it */
     size_t size;
     struct chex_csv *csv; /* a parser at the start of the text, which the caller releases */
@@ -50,9 +50,9 @@ struct chex_label_format {
     const char *const *unread; /* known columns that are not read and not reported; NULL: none */
     /* True if the header is of this format. Writes the reason to `why`. */
     bool (*detect)(const struct chex_label_header *header, char *why, size_t why_size);
-    /* Adds the rows of the source. */
-    enum chex_status (*parse)(struct chex_label_table *table,
-                              const struct chex_label_source *source, struct chex_error *err);
+    /* Adds the rows of the input. */
+    enum chex_status (*parse)(struct chex_label_table *table, const struct chex_label_input *input,
+                              struct chex_error *err);
 };
 
 #define CHEX_LABEL_DECLARE(name) extern const struct chex_label_format chex_label_format_##name;
@@ -146,6 +146,18 @@ bool chex_field_split(const char *text, int8_t *split_out);
 enum chex_status chex_field_findings(const struct chex_label_table *table, struct chex_csv *csv,
                                      size_t column, const char *column_name, int8_t *labels,
                                      struct chex_error *err);
+
+/* Columns of a header that mean the same in many formats; -1: the file does not have it. */
+struct chex_label_columns {
+    int image, patient, study, view, age, sex, split;
+};
+
+/* Adds a row from these columns of the current record; `image` must be one. CHEX_E_DATA: a field
+ * that is not valid, or an empty patient. */
+enum chex_status chex_field_row(struct chex_label_table *table, const struct chex_csv *csv,
+                                const struct chex_label_columns *at,
+                                struct chex_label_row **row_out, int8_t **labels_out,
+                                struct chex_error *err);
 
 /* ---- one-hot columns: labels_flags.c ---- */
 

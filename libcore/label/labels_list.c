@@ -59,10 +59,10 @@ static enum chex_status parse_line(struct chex_label_table *t, char *line, size_
     return CHEX_OK;
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    char *at = source->text + (strncmp(source->text, "\xEF\xBB\xBF", 3) ? 0 : 3), *line;
-    char *end = source->text + source->size;
+    char *at = input->text + (strncmp(input->text, "\xEF\xBB\xBF", 3) ? 0 : 3), *line;
+    char *end = input->text + input->size;
     for (size_t number = 1; (line = chex_labels_next_line(&at, end)); number++)
         CHEX_TRY(parse_line(t, line, number, err));
     return CHEX_OK;

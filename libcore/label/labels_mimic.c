@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
 #include "label/labels_format.h"
@@ -35,6 +36,7 @@ struct file {
 struct study {
     const char *subject;
     size_t line;
+    int8_t labels[CHEX_CHEXPERT_COUNT]; /* (class_count) */
 };
 
 struct join {
@@ -44,7 +46,6 @@ struct join {
     struct chex_label_flags flags;
     struct chex_label_map studies; /* study id to its number */
     struct study *study;
-    int8_t *label_of; /* (study_count, class_count) */
     size_t study_count, study_capacity;
     size_t unlabelled, unsplit; /* images of studies without labels; images without a split */
 };
@@ -69,31 +70,19 @@ static char *name_beside(const struct chex_label_table *t, const char *what, con
     return chex_fs_format("%.*smimic-cxr-2.0.0-%s%s", dir, t->path, what, ending);
 }
 
-/* Chooses the plain file, or the one with .gz if only that one exists. */
+/* Chooses the plain file, or the one with .gz if only that one exists. *there_out: whether there is
+ * one. */
 static enum chex_status find_beside(const struct chex_label_table *t, const char *what,
-                                    struct file *file, struct chex_error *err) {
-    char *packed = name_beside(t, what, ".csv.gz");
-    file->path = name_beside(t, what, ".csv");
-    if (!packed || !file->path) {
-        free(packed);
-        return chex_error_memory(err, "%s", t->path);
-    }
-    if (!chex_fs_exists(file->path) && chex_fs_exists(packed)) {
-        free(file->path);
-        file->path = packed;
-    } else {
-        free(packed);
-    }
-    return CHEX_OK;
+                                    struct file *file, bool *there_out, struct chex_error *err) {
+    char *packed = name_beside(t, what, ".csv.gz"), *plain = name_beside(t, what, ".csv");
+    const bool whole = packed && plain, unpacked = whole && chex_fs_exists(plain);
+    *there_out = unpacked || (whole && chex_fs_exists(packed));
+    file->path = *there_out && !unpacked ? packed : plain;
+    free(file->path == plain ? packed : plain);
+    return whole ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
-static enum chex_status open_beside(const struct chex_label_table *t, const char *what,
-                                    struct file *file, struct chex_error *err) {
-    CHEX_TRY(find_beside(t, what, file, err));
-    if (!chex_fs_exists(file->path))
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no %s beside it, expected MIMIC-CXR's %s file there", t->path,
-                              file->path, what);
+static enum chex_status open_file(struct file *file, struct chex_error *err) {
     CHEX_TRY(chex_table_read(file->path, CHEX_LABELS_MAX_BYTES, &file->text, &file->size, err));
     chex_csv_init(&file->csv, file->path, file->text, file->size);
     chex_csv_log_separator(&file->csv);
@@ -113,22 +102,6 @@ static bool is_number(const char *text) {
     return n >= MIN_ID_DIGITS && n <= 18 && strspn(text, "0123456789") == n;
 }
 
-static enum chex_status grow_studies(struct join *j, struct chex_error *err) {
-    if (j->study_count < j->study_capacity)
-        return CHEX_OK;
-    size_t capacity = j->study_capacity ? 2 * j->study_capacity : 1024;
-    struct study *study = realloc(j->study, capacity * sizeof *study);
-    if (study)
-        j->study = study;
-    int8_t *labels = realloc(j->label_of, capacity * j->table->class_count);
-    if (labels)
-        j->label_of = labels;
-    if (!study || !labels)
-        return chex_error_memory(err, "%s", j->table->path);
-    j->study_capacity = capacity;
-    return CHEX_OK;
-}
-
 static enum chex_status add_study(struct join *j, int subject, int study, struct chex_error *err) {
     const struct chex_csv *csv = j->labels;
     const char *id = csv->fields[study];
@@ -137,7 +110,8 @@ static enum chex_status add_study(struct join *j, int subject, int study, struct
         return chex_csv_fault(csv, subject, "a number of 3 to 18 digits", err);
     if (!is_number(id))
         return chex_csv_fault(csv, study, "a number of 3 to 18 digits", err);
-    CHEX_TRY(grow_studies(j, err));
+    if (!chex_alloc_grow(&j->study, j->study_count, &j->study_capacity, sizeof *j->study))
+        return chex_error_memory(err, "%s", j->table->path);
     CHEX_TRY(chex_label_map_add(&j->studies, id, j->study_count, &number, err));
     if (number != j->study_count) {
         char expected[64];
@@ -145,10 +119,9 @@ static enum chex_status add_study(struct join *j, int subject, int study, struct
                  j->study[number].line);
         return chex_csv_fault(csv, study, expected, err);
     }
-    CHEX_TRY(
-        chex_label_flags_read(&j->flags, csv, j->label_of + number * j->table->class_count, err));
-    j->study[j->study_count++] = (struct study){csv->fields[subject], csv->line};
-    return CHEX_OK;
+    j->study[number] = (struct study){.subject = csv->fields[subject], .line = csv->line};
+    j->study_count++;
+    return chex_label_flags_read(&j->flags, csv, j->study[number].labels, err);
 }
 
 static enum chex_status read_studies(struct join *j, struct chex_error *err) {
@@ -216,7 +189,7 @@ static enum chex_status add_image(struct join *j, const int at[META_COLUMNS],
     row->study_id = chex_labels_copy(t, study, strlen(study));
     if (!row->patient_id || !row->study_id)
         return chex_error_memory(err, "%s", t->path);
-    memcpy(labels, j->label_of + number * t->class_count, t->class_count);
+    memcpy(labels, j->study[number].labels, t->class_count);
     row->view = parse_view(csv->fields[at[VIEW]]);
     return chex_labels_set_image(t, row, path, (size_t)at[DICOM] + 1, err);
 }
@@ -226,7 +199,13 @@ static enum chex_status read_images(struct join *j, struct chex_error *err) {
                                                     "ViewPosition"};
     struct chex_csv *csv = &j->meta.csv;
     int at[META_COLUMNS];
-    CHEX_TRY(open_beside(j->table, "metadata", &j->meta, err));
+    bool there;
+    CHEX_TRY(find_beside(j->table, "metadata", &j->meta, &there, err));
+    if (!there)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: no %s beside it, expected MIMIC-CXR's metadata file there",
+                              j->table->path, j->meta.path);
+    CHEX_TRY(open_file(&j->meta, err));
     if (!(j->table->rows_path = chex_labels_copy(j->table, j->meta.path, strlen(j->meta.path))))
         return chex_error_memory(err, "%s", j->table->path);
     for (int c = 0; c < META_COLUMNS; c++)
@@ -272,19 +251,16 @@ static enum chex_status read_split(struct join *j, const struct chex_label_map *
         stated++;
     }
     j->unsplit = t->count - stated;
-    t->split_source = chex_labels_copy(t, j->split.path, strlen(j->split.path));
-    return t->split_source ? CHEX_OK : chex_error_memory(err, "%s", t->path);
+    t->split_from = chex_labels_copy(t, j->split.path, strlen(j->split.path));
+    return t->split_from ? CHEX_OK : chex_error_memory(err, "%s", t->path);
 }
 
 static enum chex_status read_splits(struct join *j, bool *there_out, struct chex_error *err) {
     struct chex_label_map rows = {0};
-    CHEX_TRY(find_beside(j->table, "split", &j->split, err));
-    *there_out = chex_fs_exists(j->split.path);
+    CHEX_TRY(find_beside(j->table, "split", &j->split, there_out, err));
     if (!*there_out)
         return CHEX_OK;
-    free(j->split.path);
-    j->split.path = NULL;
-    CHEX_TRY(open_beside(j->table, "split", &j->split, err));
+    CHEX_TRY(open_file(&j->split, err));
     enum chex_status st = chex_labels_index(j->table, &rows, err);
     if (st == CHEX_OK)
         st = read_split(j, &rows, err);
@@ -319,16 +295,15 @@ static enum chex_status join(struct join *j, struct chex_error *err) {
     return CHEX_OK;
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    struct join j = {.table = t, .labels = source->csv};
+    struct join j = {.table = t, .labels = input->csv};
     enum chex_status st = join(&j, err);
     chex_label_map_release(&j.studies);
     chex_label_flags_release(&j.flags);
     close_file(&j.meta);
     close_file(&j.split);
     free(j.study);
-    free(j.label_of);
     return st;
 }
 

@@ -10,22 +10,13 @@
  * fields and the rows have 11.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "label/labels_format.h"
 
-enum column { IMAGE, FINDINGS, PATIENT, AGE, SEX, VIEW, COLUMNS };
-
-static const char *const column_names[COLUMNS][2] = {
-    [IMAGE] = {"Image Index", NULL},           [FINDINGS] = {"Finding Labels", NULL},
-    [PATIENT] = {"Patient ID", NULL},          [AGE] = {"Patient Age", NULL},
-    [SEX] = {"Patient Gender", "Patient Sex"}, [VIEW] = {"View Position", NULL},
-};
-
-struct layout {
-    int at[COLUMNS]; /* field of a row; -1: the file has no such column */
-    size_t width;    /* fields of a row, without the empty one after a final comma */
-};
+#define EXPECTS "columns 'Image Index', 'Finding Labels', 'Patient ID'"
 
 static bool detect(const struct chex_label_header *h, char *why, size_t why_size) {
     if (!chex_label_header_has(h, "Image Index") || !chex_label_header_has(h, "Finding Labels"))
@@ -45,87 +36,61 @@ static bool detect(const struct chex_label_header *h, char *why, size_t why_size
     return true;
 }
 
-static size_t width_without_final_comma(const struct chex_csv *csv) {
-    return csv->count && !csv->fields[csv->count - 1][0] ? csv->count - 1 : csv->count;
-}
-
-/* The fields are those of the header: n without the one after a final comma. Header and rows may
- * have different numbers of fields, so columns are compared by name only. */
-static enum chex_status list_ignored(struct chex_label_table *t, const struct chex_csv *csv,
-                                     size_t n, struct chex_error *err) {
-    const struct chex_csv header = {.path = csv->path, .names = csv->fields, .name_count = n};
-    return chex_labels_list_ignored(t, &chex_label_format_nih, &header, NULL, 0, err);
-}
-
-static enum chex_status read_header(struct chex_label_table *t, const struct chex_csv *csv,
-                                    struct layout *layout, struct chex_error *err) {
-    for (int c = 0; c < COLUMNS; c++)
-        layout->at[c] = -1;
-    size_t n = width_without_final_comma(csv), at = 0;
-    for (size_t i = 0; i < n; i++, at++) {
-        for (int c = 0; c < COLUMNS; c++)
-            for (int k = 0; k < 2 && column_names[c][k]; k++)
-                if (!strcmp(csv->fields[i], column_names[c][k]))
-                    layout->at[c] = (int)at;
-        /* A quoted name with a comma: the rows have two fields for it. */
-        at += strchr(csv->fields[i], '[') && strchr(csv->fields[i], ',');
+/* Gives csv->names a name for each field of a row, without the one after a final comma. A row has
+ * two fields for a quoted name with a comma; the second has the name "". */
+static enum chex_status name_fields(struct chex_csv *csv, struct chex_error *err) {
+    static char none[1] = "";
+    char **names = chex_alloc_zeroed(2 * csv->name_count, sizeof *names);
+    size_t count = 0;
+    if (!names)
+        return chex_error_memory(err, "%s", csv->path);
+    for (size_t i = 0; i < csv->name_count; i++) {
+        char *name = csv->names[i];
+        if (*name || i + 1 < csv->name_count)
+            names[count++] = name;
+        if (strchr(name, '[') && strchr(name, ','))
+            names[count++] = none;
     }
-    layout->width = at;
-    CHEX_TRY(list_ignored(t, csv, n, err));
-    for (int c = IMAGE; c <= PATIENT; c++)
-        if (layout->at[c] < 0)
-            return chex_error_set(
-                err, CHEX_E_DATA, "%s: line %zu: the header has no column '%s', expected %s",
-                t->path, csv->line, column_names[c][0], chex_label_format_nih.expects);
+    free(csv->names);
+    csv->names = names;
+    csv->name_count = count;
     return CHEX_OK;
 }
 
-static enum chex_status parse_row(struct chex_label_table *t, struct chex_csv *csv,
-                                  const struct layout *layout, struct chex_error *err) {
+static enum chex_status read_header(struct chex_label_table *t, struct chex_csv *csv,
+                                    struct chex_label_columns *at, int *findings_out,
+                                    struct chex_error *err) {
+    CHEX_TRY(chex_csv_header(csv, err));
+    CHEX_TRY(name_fields(csv, err));
+    CHEX_TRY(chex_labels_list_ignored(t, &chex_label_format_nih, csv, NULL, 0, err));
+    CHEX_TRY(chex_csv_find(csv, "Image Index", EXPECTS, &at->image, err));
+    CHEX_TRY(chex_csv_find(csv, "Finding Labels", EXPECTS, findings_out, err));
+    CHEX_TRY(chex_csv_find(csv, "Patient ID", EXPECTS, &at->patient, err));
+    CHEX_TRY(chex_csv_find(csv, "Patient Age", NULL, &at->age, err));
+    CHEX_TRY(chex_csv_find(csv, "View Position", NULL, &at->view, err));
+    CHEX_TRY(chex_csv_find(csv, "Patient Gender", NULL, &at->sex, err));
+    return at->sex >= 0 ? CHEX_OK : chex_csv_find(csv, "Patient Sex", NULL, &at->sex, err);
+}
+
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
+                              struct chex_error *err) {
+    struct chex_csv *csv = input->csv;
+    struct chex_label_columns at = {.study = -1, .split = -1};
     struct chex_label_row *row;
     int8_t *labels;
-    static char none[1] = "";
-    char *field[COLUMNS];
-    for (int c = 0; c < COLUMNS; c++)
-        field[c] = layout->at[c] < 0 ? none : csv->fields[layout->at[c]];
-#define FAULT(c, expected)                                                                         \
-    chex_text_fault(t->path, csv->line, (size_t)layout->at[c] + 1, column_names[c][0], field[c],   \
-                    expected, err)
-    CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
-    if (!*field[PATIENT])
-        return FAULT(PATIENT, "a patient id");
-    if (!(row->patient_id = chex_labels_patient(t, field[PATIENT])))
-        return chex_error_memory(err, "%s", t->path);
-    CHEX_TRY(chex_labels_set_image(t, row, field[IMAGE], (size_t)layout->at[IMAGE] + 1, err));
-    CHEX_TRY(chex_field_findings(t, csv, (size_t)layout->at[FINDINGS], column_names[FINDINGS][0],
-                                 labels, err));
-    if (!chex_field_age(field[AGE], &row->age_years))
-        return FAULT(AGE, CHEX_AGE_EXPECTED);
-    if (!chex_field_sex(field[SEX], &row->sex))
-        return FAULT(SEX, CHEX_SEX_EXPECTED);
-    if (!chex_field_view(field[VIEW], &row->view))
-        return FAULT(VIEW, CHEX_VIEW_EXPECTED);
-#undef FAULT
-    return CHEX_OK;
-}
-
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
-                              struct chex_error *err) {
-    struct chex_csv *csv = source->csv;
-    bool more;
-    struct layout layout;
-    CHEX_TRY(chex_csv_next(csv, &more, err));
-    CHEX_TRY(read_header(t, csv, &layout, err));
-    for (;;) {
+    int findings;
+    CHEX_TRY(read_header(t, csv, &at, &findings, err));
+    for (bool more;;) {
         CHEX_TRY(chex_csv_next(csv, &more, err));
         if (!more)
             return CHEX_OK;
-        if (csv->count != layout.width &&
-            (csv->count != layout.width + 1 || csv->fields[layout.width][0]))
+        const size_t width = csv->name_count;
+        if (csv->count != width && (csv->count != width + 1 || csv->fields[width][0]))
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s: line %zu: %zu columns, expected %zu as in the header",
-                                  t->path, csv->line, csv->count, layout.width);
-        CHEX_TRY(parse_row(t, csv, &layout, err));
+                                  t->path, csv->line, csv->count, width);
+        CHEX_TRY(chex_field_row(t, csv, &at, &row, &labels, err));
+        CHEX_TRY(chex_field_findings(t, csv, (size_t)findings, "Finding Labels", labels, err));
     }
 }
 
@@ -148,7 +113,7 @@ static const char *const known_columns[] = {"Image Index",
 
 const struct chex_label_format chex_label_format_nih = {
     .name = "nih",
-    .expects = "columns 'Image Index', 'Finding Labels', 'Patient ID'",
+    .expects = EXPECTS,
     .mined = "The labels of the NIH's set",
     .unread = known_columns,
     .detect = detect,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "label/labels_format.h"
 #include "label/labels_map.h"
@@ -76,15 +77,9 @@ static enum chex_view parse_projection(const char *text) {
 static enum chex_status count_other(struct totals *totals, const char *name,
                                     struct chex_error *err) {
     size_t at;
-    if (totals->names.count == totals->capacity) {
-        const size_t capacity = totals->capacity ? 2 * totals->capacity : 256;
-        struct other *grown = realloc(totals->other, capacity * sizeof *grown);
-        if (!grown)
-            return chex_error_memory(err, "the findings of PadChest");
-        totals->other = grown;
-        totals->capacity = capacity;
-    }
     const size_t next = totals->names.count;
+    if (!chex_alloc_grow(&totals->other, next, &totals->capacity, sizeof *totals->other))
+        return chex_error_memory(err, "the findings of PadChest");
     CHEX_TRY(chex_label_map_add(&totals->names, name, next, &at, err));
     if (at == next)
         totals->other[at] = (struct other){.name = name};
@@ -161,18 +156,10 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     struct chex_label_row *row;
     int8_t *labels;
     char *list = csv->fields[at[LABELS]];
-    CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
-    if (!*csv->fields[at[PATIENT]])
-        return chex_csv_fault(csv, at[PATIENT], "a patient id", err);
-    if (!(row->patient_id = chex_labels_patient(t, csv->fields[at[PATIENT]])))
-        return chex_error_memory(err, "%s", t->path);
-    const char *study = at[STUDY] >= 0 ? csv->fields[at[STUDY]] : "";
-    if (*study && !(row->study_id = chex_labels_copy(t, study, strlen(study))))
-        return chex_error_memory(err, "%s", t->path);
-    CHEX_TRY(chex_labels_set_image(t, row, csv->fields[at[IMAGE]], (size_t)at[IMAGE] + 1, err));
+    const struct chex_label_columns columns = {at[IMAGE], at[PATIENT], at[STUDY], -1,
+                                               -1,        at[SEX],     -1};
+    CHEX_TRY(chex_field_row(t, csv, &columns, &row, &labels, err));
     row->view = parse_projection(csv->fields[at[PROJECTION]]);
-    if (at[SEX] >= 0 && !chex_field_sex(csv->fields[at[SEX]], &row->sex))
-        return chex_csv_fault(csv, at[SEX], CHEX_SEX_EXPECTED, err);
     if (at[STUDY_DATE] >= 0 && at[BIRTH] >= 0 &&
         !parse_age(csv->fields[at[STUDY_DATE]], csv->fields[at[BIRTH]], &row->age_years))
         return chex_csv_fault(csv, at[BIRTH], "a year not after StudyDate_DICOM (YYYYMMDD)", err);
@@ -236,10 +223,10 @@ static enum chex_status parse_rows(struct chex_label_table *t, struct chex_csv *
     return CHEX_OK;
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
     struct totals totals = {0};
-    const enum chex_status st = parse_rows(t, source->csv, &totals, err);
+    const enum chex_status st = parse_rows(t, input->csv, &totals, err);
     chex_label_map_release(&totals.names);
     free(totals.other);
     return st;

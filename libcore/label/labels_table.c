@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
 #include "label/image_ids.h"
@@ -25,7 +26,7 @@ struct string_block {
 /* table->strings points to this. */
 struct store {
     struct string_block *blocks;
-    size_t row_capacity;
+    size_t row_capacity, label_capacity; /* both count rows */
 };
 
 void chex_labels_free(struct chex_label_table *t) {
@@ -68,17 +69,9 @@ enum chex_status chex_labels_add_row(struct chex_label_table *t, size_t line,
                                      struct chex_error *err) {
     struct store *store = t->strings;
     size_t width = t->class_count ? t->class_count : 1;
-    if (t->count == store->row_capacity) {
-        size_t capacity = store->row_capacity ? 2 * store->row_capacity : 256;
-        struct chex_label_row *rows = realloc(t->rows, capacity * sizeof *rows);
-        if (rows)
-            t->rows = rows;
-        int8_t *labels = rows ? realloc(t->label_block, capacity * width) : NULL;
-        if (!labels)
-            return chex_error_memory(err, "%s", t->path);
-        t->label_block = labels;
-        store->row_capacity = capacity;
-    }
+    if (!chex_alloc_grow(&t->rows, t->count, &store->row_capacity, sizeof *t->rows) ||
+        !chex_alloc_grow(&t->label_block, t->count, &store->label_capacity, width))
+        return chex_error_memory(err, "%s", t->path);
     struct chex_label_row *row = &t->rows[t->count];
     int8_t *labels = t->label_block + t->count * width;
     *row = (struct chex_label_row){

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "label/labels_format.h"
 #include "label/labels_map.h"
 
@@ -18,13 +19,18 @@
 
 enum { MAX_READERS = 64, MAX_FINDINGS = 64 };
 
+/* Of an image. Bit r is of reader r. */
+struct vote {
+    uint64_t saw;                    /* the readers of the image */
+    uint64_t positive[MAX_FINDINGS]; /* (class_count) the readers that state the finding */
+};
+
 struct votes {
     struct chex_label_table *table;
     struct chex_csv csv;
     int image, reader, finding; /* columns; -1: none */
     struct chex_label_map images, readers;
-    uint64_t *saw;      /* (capacity): bit r: reader r read the image */
-    uint64_t *positive; /* (capacity, class_count): bit r: reader r stated the finding */
+    struct vote *vote; /* (table->count) */
     size_t capacity;
     struct chex_label_flags flags; /* form by image */
     struct chex_label_map names;   /* form by box: finding to its index in class_of */
@@ -41,26 +47,6 @@ static bool detect(const struct chex_label_header *h, char *why, size_t why_size
     return true;
 }
 
-static enum chex_status grow_votes(struct votes *v, struct chex_error *err) {
-    size_t classes = v->table->class_count;
-    if (v->table->count < v->capacity)
-        return CHEX_OK;
-    size_t capacity = v->capacity ? 2 * v->capacity : 256;
-    uint64_t *saw = realloc(v->saw, capacity * sizeof *saw);
-    if (saw)
-        v->saw = saw;
-    uint64_t *positive = realloc(v->positive, capacity * classes * sizeof *positive);
-    if (positive)
-        v->positive = positive;
-    if (!saw || !positive)
-        return chex_error_memory(err, "%s", v->table->path);
-    memset(saw + v->capacity, 0, (capacity - v->capacity) * sizeof *saw);
-    memset(positive + v->capacity * classes, 0,
-           (capacity - v->capacity) * classes * sizeof *positive);
-    v->capacity = capacity;
-    return CHEX_OK;
-}
-
 /* Finds or adds the row of the record's image, and returns the bit of the record's reader. */
 static enum chex_status find_row(struct votes *v, size_t *row_out, uint64_t *reader_out,
                                  struct chex_error *err) {
@@ -68,11 +54,13 @@ static enum chex_status find_row(struct votes *v, size_t *row_out, uint64_t *rea
     const struct chex_csv *csv = &v->csv;
     const char *image = csv->fields[v->image];
     size_t reader = 0;
-    CHEX_TRY(grow_votes(v, err));
+    if (!chex_alloc_grow(&v->vote, t->count, &v->capacity, sizeof *v->vote))
+        return chex_error_memory(err, "%s", t->path);
     CHEX_TRY(chex_label_map_add(&v->images, image, t->count, row_out, err));
     if (*row_out == t->count) {
         struct chex_label_row *row;
         int8_t *labels;
+        v->vote[t->count] = (struct vote){.saw = 0};
         CHEX_TRY(chex_labels_add_row(t, csv->line, &row, &labels, err));
         CHEX_TRY(chex_labels_set_image(t, row, image, (size_t)v->image + 1, err));
     } else if (v->reader < 0) {
@@ -87,19 +75,14 @@ static enum chex_status find_row(struct votes *v, size_t *row_out, uint64_t *rea
     return CHEX_OK;
 }
 
-static unsigned bits(uint64_t word) {
-    unsigned n = 0;
-    for (; word; word &= word - 1)
-        n++;
-    return n;
-}
-
 static void count_votes(struct votes *v) {
     struct chex_label_table *t = v->table;
     for (size_t i = 0; i < t->count; i++) {
         int8_t *labels = chex_labels_of(t, i);
+        const struct vote *vote = &v->vote[i];
         for (size_t c = 0; c < t->class_count; c++)
-            labels[c] = 2 * bits(v->positive[i * t->class_count + c]) > bits(v->saw[i]);
+            labels[c] =
+                2 * __builtin_popcountll(vote->positive[c]) > __builtin_popcountll(vote->saw);
     }
 }
 
@@ -122,18 +105,18 @@ static enum chex_status find_findings(struct votes *v, struct chex_error *err) {
 }
 
 static enum chex_status add_image(struct votes *v, struct chex_error *err) {
-    size_t row, classes = v->table->class_count;
+    size_t row;
     uint64_t reader;
     CHEX_TRY(find_row(v, &row, &reader, err));
-    if (v->saw[row] & reader)
+    if (v->vote[row].saw & reader)
         return chex_csv_fault(&v->csv, v->image, "each image once by each reader", err);
-    v->saw[row] |= reader;
+    v->vote[row].saw |= reader;
     for (size_t i = 0; i < v->flags.count; i++) {
         int8_t label;
         int column = v->flags.column[i];
         if (!chex_field_flag(v->csv.fields[column], &label) || label < 0)
             return chex_csv_fault(&v->csv, column, "1 or 0", err);
-        v->positive[row * classes + v->flags.class_of[i]] |= label ? reader : 0;
+        v->vote[row].positive[v->flags.class_of[i]] |= label ? reader : 0;
     }
     return CHEX_OK;
 }
@@ -162,8 +145,8 @@ static enum chex_status add_box(struct votes *v, struct chex_error *err) {
     uint64_t reader;
     CHEX_TRY(find_row(v, &row, &reader, err));
     name = chex_label_map_find(&v->names, v->csv.fields[v->finding]);
-    v->saw[row] |= reader;
-    v->positive[row * v->table->class_count + v->class_of[name]] |= reader;
+    v->vote[row].saw |= reader;
+    v->vote[row].positive[v->class_of[name]] |= reader;
     return CHEX_OK;
 }
 
@@ -203,34 +186,33 @@ static enum chex_status read_boxes(struct votes *v, char *copy, size_t size,
     return read_rows(v, err);
 }
 
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_source *source,
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
     struct votes v = {.table = t};
-    char *first = malloc(source->size + 1);
+    char *first = malloc(input->size + 1);
     if (!first)
         return chex_error_memory(err, "%s", t->path);
-    memcpy(first, source->text, source->size + 1);
+    memcpy(first, input->text, input->size + 1);
     /* Rows point into the text that is parsed last. So the first pass uses `first`. */
-    chex_csv_init(&v.csv, t->path, first, source->size);
+    chex_csv_init(&v.csv, t->path, first, input->size);
     enum chex_status st = read_header(&v, err);
     if (st == CHEX_OK && v.finding < 0) {
         chex_csv_release(&v.csv);
-        chex_csv_init(&v.csv, t->path, source->text, source->size);
+        chex_csv_init(&v.csv, t->path, input->text, input->size);
         st = read_header(&v, err);
         if (st == CHEX_OK)
             st = find_findings(&v, err);
         if (st == CHEX_OK)
             st = read_rows(&v, err);
     } else if (st == CHEX_OK) {
-        st = read_boxes(&v, source->text, source->size, err);
+        st = read_boxes(&v, input->text, input->size, err);
     }
     chex_csv_release(&v.csv);
     chex_label_flags_release(&v.flags);
     chex_label_map_release(&v.images);
     chex_label_map_release(&v.readers);
     chex_label_map_release(&v.names);
-    free(v.saw);
-    free(v.positive);
+    free(v.vote);
     free(first);
     return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Splits by patient, splits by lists, and the audit (split.h).
+ * Splits by patient and splits by lists (split.h).
  *
  * Split by patient: every patient gets a key, a counter-based random number of (seed, hash of the
  * patient id). Rows are sorted by key, so that the rows of a patient are neighbours. Two borders
@@ -11,8 +11,6 @@
  * Split by lists: every name of a list is matched to a row (image_ids.h). Patients in two splits
  * are then refused or reduced to one split. If no list supplies val, the first method cuts it from
  * train.
- *
- * Audit: the names of both sides are sorted and merged, once for images and once for patients.
  */
 #include "label/split.h"
 
@@ -418,7 +416,7 @@ static enum chex_status use_stated(struct list_use *use, const struct chex_split
         use->path[split] = sides[split];
     }
     char counts[160];
-    snprintf(counts, sizeof counts, ", by %.120s", t->split_source);
+    snprintf(counts, sizeof counts, ", by %.120s", t->split_from);
     return finish_official(use, lists, counts, err);
 }
 
@@ -465,7 +463,7 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
     enum chex_status st;
     if (given) {
         st = use_lists(&use, lists, lists->train, lists->test, true, err);
-    } else if (table->split_source) {
+    } else if (table->split_from) {
         st = use_stated(&use, lists, err);
     } else {
         CHEX_TRY(find_lists(table, &train, &test, err));
@@ -475,144 +473,5 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
         *report_out = use.report;
     free(train);
     free(test);
-    return st;
-}
-
-/* ---- audit ---- */
-
-struct named {
-    const char *name;
-    size_t row;
-};
-
-static int compare_names(const void *a, const void *b) {
-    const struct named *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : (x->row > y->row) - (x->row < y->row);
-}
-
-static struct named *sorted(const char *const *names, size_t count) {
-    struct named *copy = malloc((count ? count : 1) * sizeof *copy);
-    if (!copy)
-        return NULL;
-    for (size_t i = 0; i < count; i++)
-        copy[i] = (struct named){names[i], i};
-    qsort(copy, count, sizeof *copy, compare_names);
-    return copy;
-}
-
-struct overlap {
-    size_t distinct_a, distinct_b, shared, rows_a, rows_b; // rows: of the shared names
-    const char *first;
-};
-
-static size_t run_end(const struct named *names, size_t count, size_t from) {
-    size_t to = from;
-    while (to < count && !strcmp(names[to].name, names[from].name))
-        to++;
-    return to;
-}
-
-static void mark(bool *marks, const struct named *names, size_t from, size_t to) {
-    for (; marks && from < to; from++)
-        marks[names[from].row] = true;
-}
-
-/* Merges two sorted lists and counts shared names. Marks their rows in marks_a and marks_b (NULL
- * allowed). */
-static struct overlap compare_sides(const struct named *a, size_t na, const struct named *b,
-                                    size_t nb, bool *marks_a, bool *marks_b) {
-    struct overlap o = {0};
-    for (size_t i = 0, j = 0; i < na || j < nb;) {
-        int order = i == na ? 1 : j == nb ? -1 : strcmp(a[i].name, b[j].name);
-        size_t ie = order <= 0 ? run_end(a, na, i) : i, je = order >= 0 ? run_end(b, nb, j) : j;
-        o.distinct_a += order <= 0;
-        o.distinct_b += order >= 0;
-        if (order == 0) {
-            if (!o.shared++)
-                o.first = a[i].name;
-            o.rows_a += ie - i;
-            o.rows_b += je - j;
-            mark(marks_a, a, i, ie);
-            mark(marks_b, b, j, je);
-        }
-        i = ie;
-        j = je;
-    }
-    return o;
-}
-
-/* Counts the positives of one class in all rows and in the marked rows. */
-static void count_positives(const struct chex_audit_side *s, size_t class, const bool *marks,
-                            size_t *all_out, size_t *marked_out) {
-    *all_out = *marked_out = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        bool positive = s->labels[i] && s->labels[i][class] == 1;
-        *all_out += positive;
-        *marked_out += positive && marks[i];
-    }
-}
-
-static enum chex_status compare_classes(const struct chex_audit_side *a,
-                                        const struct chex_audit_side *b, const bool *marks_a,
-                                        const bool *marks_b, struct chex_audit *audit,
-                                        struct chex_error *err) {
-    if (!a->labels || !b->labels || !a->class_count)
-        return CHEX_OK;
-    if (!(audit->classes = calloc(a->class_count, sizeof *audit->classes)))
-        return chex_error_memory(err, "splits");
-    for (size_t c = 0; c < a->class_count; c++)
-        for (size_t d = 0; d < b->class_count; d++) {
-            if (strcmp(a->class_names[c], b->class_names[d]) != 0)
-                continue;
-            struct chex_audit_class *k = &audit->classes[audit->class_count++];
-            k->name = a->class_names[c];
-            count_positives(a, c, marks_a, &k->positives_a, &k->shared_a);
-            count_positives(b, d, marks_b, &k->positives_b, &k->shared_b);
-            break;
-        }
-    return CHEX_OK;
-}
-
-void chex_audit_release(struct chex_audit *audit) {
-    free(audit->classes);
-    audit->classes = NULL;
-    audit->class_count = 0;
-}
-
-enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct chex_audit_side *b,
-                                  struct chex_audit *audit_out, struct chex_error *err) {
-    struct named *ia = sorted(a->image_ids, a->count), *ib = sorted(b->image_ids, b->count);
-    struct named *pa = sorted(a->patient_ids, a->count), *pb = sorted(b->patient_ids, b->count);
-    bool *marks_a = calloc(a->count + 1, sizeof *marks_a);
-    bool *marks_b = calloc(b->count + 1, sizeof *marks_b);
-    enum chex_status st =
-        ia && ib && pa && pb && marks_a && marks_b ? CHEX_OK : chex_error_memory(err, "splits");
-    if (st == CHEX_OK) {
-        struct overlap images = compare_sides(ia, a->count, ib, b->count, NULL, NULL);
-        struct overlap patients = compare_sides(pa, a->count, pb, b->count, marks_a, marks_b);
-        struct chex_audit audit = {
-            .images_a = images.distinct_a,
-            .images_b = images.distinct_b,
-            .patients_a = patients.distinct_a,
-            .patients_b = patients.distinct_b,
-            .shared_images = images.shared,
-            .shared_patients = patients.shared,
-            .shared_patient_images_a = patients.rows_a,
-            .shared_patient_images_b = patients.rows_b,
-        };
-        keep_first(audit.first_image, sizeof audit.first_image, images.first ? images.first : "");
-        keep_first(audit.first_patient, sizeof audit.first_patient,
-                   patients.first ? patients.first : "");
-        st = compare_classes(a, b, marks_a, marks_b, &audit, err);
-        if (st == CHEX_OK)
-            *audit_out = audit;
-    }
-    free(ia);
-    free(ib);
-    free(pa);
-    free(pb);
-    free(marks_a);
-    free(marks_b);
     return st;
 }

@@ -87,38 +87,4 @@ enum chex_status chex_split_official(const struct chex_label_table *table,
                                      enum chex_split *split_out,
                                      struct chex_split_report *report_out, struct chex_error *err);
 
-/* One side of an audit: (count) image and patient ids, borrowed. */
-struct chex_audit_side {
-    const char *const *image_ids, *const *patient_ids;
-    size_t count;
-    /* (count) rows of (class_count) labels. NULL, or a NULL row: the labels are unknown. */
-    const int8_t *const *labels;
-    const char *const *class_names;
-    size_t class_count;
-};
-
-/* Positives of a class that both sides have: in all images, and in the images of shared patients.
- */
-struct chex_audit_class {
-    const char *name; /* side a's */
-    size_t positives_a, positives_b, shared_a, shared_b;
-};
-
-struct chex_audit {
-    size_t images_a, images_b, patients_a, patients_b; /* distinct */
-    size_t shared_images, shared_patients;
-    size_t shared_patient_images_a, shared_patient_images_b; /* images of the shared patients */
-    char first_image[128], first_patient[128]; /* the alphabetically first shared ones, or "" */
-    struct chex_audit_class *classes; /* (class_count) in a's order; chex_audit_release() */
-    size_t class_count;
-};
-
-/* Frees the classes. */
-void chex_audit_release(struct chex_audit *audit);
-
-/* Counts the images and patients that two sides share. Class names are borrowed from `a`. Free the
- * result with chex_audit_release(). The only failure is CHEX_E_RESOURCE. */
-enum chex_status chex_split_audit(const struct chex_audit_side *a, const struct chex_audit_side *b,
-                                  struct chex_audit *audit_out, struct chex_error *err);
-
 #endif

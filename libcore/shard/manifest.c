@@ -2,7 +2,7 @@
  *
  * Reads and writes DIR/manifest.json (doc/shard-format.md).
  *
- * The file may come from an untrusted source. The reader checks the type of every key and the range
+ * The file may be untrusted. The reader checks the type of every key and the range
  * of counts and sizes. It refuses shard files outside of the set's folder. The key "digest" is the
  * XXH3-128 of the other keys in canonical form. A mismatch is not an error here: it sets `altered`,
  * and `chex-shard verify` reports it.
@@ -140,7 +140,7 @@ static enum chex_status read_per_class(const json_t *split, const char *where, c
     return CHEX_OK;
 }
 
-/* A manifest may come from an untrusted source: its files must be inside the set's folder. */
+/* A manifest may be untrusted: its files must be inside the set's folder. */
 static bool is_inside_folder(const char *file) {
     if (!*file || *file == '/')
         return false;

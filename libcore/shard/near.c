@@ -8,10 +8,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/pool.h"
 #include "base/progress.h"
 #include "shard/manifest.h"
@@ -124,14 +124,8 @@ static enum chex_status add_pair(struct chex_near_pairs *p, struct chex_near_pai
         p->more = true;
         return CHEX_OK;
     }
-    if (p->count == p->capacity) {
-        const size_t capacity = p->capacity ? 2 * p->capacity : 64;
-        struct chex_near_pair *grown = realloc(p->pairs, capacity * sizeof *grown);
-        if (!grown)
-            return chex_error_memory(err, "the list of near duplicates");
-        p->pairs = grown;
-        p->capacity = capacity;
-    }
+    if (!chex_alloc_grow(&p->pairs, p->count, &p->capacity, sizeof *p->pairs))
+        return chex_error_memory(err, "the list of near duplicates");
     p->pairs[p->count++] = pair;
     return CHEX_OK;
 }
@@ -212,10 +206,7 @@ struct hashing {
     struct chex_near_audit *audit;
     struct chex_progress *progress;
     atomic_size_t done;
-    atomic_flag failed;
-    atomic_bool stop;
-    enum chex_status status; /* of the first failure */
-    struct chex_error err;
+    size_t most; /* the largest side of the sets */
 };
 
 static enum chex_status hash_row(struct chex_near_audit *a, size_t image, uint8_t *pixels,
@@ -230,43 +221,30 @@ static enum chex_status hash_row(struct chex_near_audit *a, size_t image, uint8_
     return CHEX_OK;
 }
 
-static void hash_piece(void *arg, size_t piece, int worker) {
+static enum chex_status hash_piece(void *arg, size_t piece, int worker, struct chex_error *err) {
     struct hashing *h = arg;
-    struct chex_error err = {0};
-    const size_t from = piece * PIECE_ROWS;
-    size_t to = from + PIECE_ROWS, most = 0;
+    const size_t from = piece * PIECE_ROWS, left = h->audit->count - from;
+    const size_t to = left < PIECE_ROWS ? h->audit->count : from + PIECE_ROWS;
+    uint8_t *pixels = malloc(h->most * h->most);
+    enum chex_status st = pixels ? CHEX_OK : chex_error_memory(err, "the pixels of an image");
     (void)worker;
-    to = to < h->audit->count ? to : h->audit->count;
-    if (atomic_load(&h->stop))
-        return;
-    for (size_t g = 0; g < h->audit->group_count; g++)
-        most = (size_t)h->audit->groups[g].set->size > most ? (size_t)h->audit->groups[g].set->size
-                                                            : most;
-    uint8_t *pixels = malloc(most * most);
-    enum chex_status st = pixels ? CHEX_OK : chex_error_memory(&err, "the pixels of an image");
     for (size_t i = from; st == CHEX_OK && i < to; i++)
-        st = hash_row(h->audit, i, pixels, &err);
+        st = hash_row(h->audit, i, pixels, err);
     free(pixels);
-    if (st != CHEX_OK && !atomic_flag_test_and_set(&h->failed)) {
-        h->status = st;
-        h->err = err;
-        atomic_store(&h->stop, true);
-    }
     chex_progress_set(h->progress, atomic_fetch_add(&h->done, to - from) + to - from, NULL);
+    return st;
 }
 
 static enum chex_status hash_images(struct chex_near_audit *a, int threads, bool show_progress,
                                     struct chex_error *err) {
-    struct hashing h = {.audit = a, .failed = ATOMIC_FLAG_INIT};
-    struct chex_pool *pool = NULL;
-    CHEX_TRY(chex_pool_create(threads, &pool, err));
+    struct hashing h = {.audit = a};
+    for (size_t g = 0; g < a->group_count; g++)
+        h.most = (size_t)a->groups[g].set->size > h.most ? (size_t)a->groups[g].set->size : h.most;
     h.progress = chex_progress_create("comparing images", "img", a->count, show_progress);
-    chex_pool_run(pool, (a->count + PIECE_ROWS - 1) / PIECE_ROWS, hash_piece, &h);
-    chex_progress_destroy(h.progress, h.status == CHEX_OK);
-    chex_pool_destroy(pool);
-    if (h.status != CHEX_OK && err)
-        *err = h.err;
-    return h.status;
+    const enum chex_status st =
+        chex_pool_try(threads, (a->count + PIECE_ROWS - 1) / PIECE_ROWS, hash_piece, &h, err);
+    chex_progress_destroy(h.progress, st == CHEX_OK);
+    return st;
 }
 
 static enum chex_status open_set(struct chex_near_audit *a, const char *dir,
@@ -289,11 +267,6 @@ static enum chex_status open_set(struct chex_near_audit *a, const char *dir,
     return st;
 }
 
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static enum chex_status open_sets(struct chex_near_audit *a, const char *const *dirs, size_t count,
                                   struct chex_error *err) {
     a->groups = chex_alloc_zeroed(count * CHEX_SPLIT_COUNT, sizeof *a->groups);
@@ -301,7 +274,7 @@ static enum chex_status open_sets(struct chex_near_audit *a, const char *const *
         return chex_error_memory(err, "the list of images");
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; k < i; k++)
-            if (same_folder(dirs[i], dirs[k]))
+            if (chex_fs_same(dirs[i], dirs[k]))
                 return chex_error_set(err, CHEX_E_USAGE, "%s and %s are the same set", dirs[k],
                                       dirs[i]);
         CHEX_TRY(open_set(a, dirs[i], err));

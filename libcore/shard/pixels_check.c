@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/pool.h"
+#include "base/search.h"
 
 enum { BLOCK_ROWS = 64 };
 
@@ -25,22 +26,14 @@ struct reading {
     uint8_t **rows; // (threads)
     struct chex_progress *progress;
     atomic_size_t done;
-    pthread_mutex_t lock;            /* protects the members below */
+    pthread_mutex_t lock;            /* protects `faults` */
     struct chex_pixel_fault *faults; // (shard_count)
-    enum chex_status status;         /* first failure other than CHEX_E_DATA */
-    struct chex_error err;
 };
 
-/* Every failed row counts as a fault of its shard. A status other than CHEX_E_DATA becomes the
- * result of the check. */
-static void record_fault(struct reading *r, size_t shard, size_t row, enum chex_status status,
+static void record_fault(struct reading *r, size_t shard, size_t row,
                          const struct chex_error *err) {
     pthread_mutex_lock(&r->lock);
     struct chex_pixel_fault *f = &r->faults[shard];
-    if (status != CHEX_E_DATA && r->status == CHEX_OK) {
-        r->status = status;
-        r->err = *err;
-    }
     if (f->rows++ == 0 || row < f->first_row) {
         f->first_row = row;
         f->first = *err;
@@ -48,50 +41,33 @@ static void record_fault(struct reading *r, size_t shard, size_t row, enum chex_
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Returns the shard of a block: first[low] <= block < first[high] at every step. */
-static size_t shard_of(const struct reading *r, size_t block) {
-    size_t low = 0, high = r->shard_count;
-    while (high - low > 1) {
-        size_t mid = low + (high - low) / 2;
-        if (r->first[mid] <= block)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-static void read_block(void *arg, size_t item, int worker) {
+static enum chex_status read_block(void *arg, size_t item, int worker, struct chex_error *err) {
     struct reading *r = arg;
-    size_t s = shard_of(r, item);
+    const size_t s = chex_search_run(r->first, r->shard_count, item);
     const struct chex_shard *shard = r->shards[s];
     size_t from = (item - r->first[s]) * BLOCK_ROWS, rows = chex_shard_rows(shard);
     size_t to = from + BLOCK_ROWS < rows ? from + BLOCK_ROWS : rows;
     chex_shard_will_need(shard, to, rows - to < BLOCK_ROWS ? rows - to : BLOCK_ROWS);
     for (size_t i = from; i < to; i++) {
-        struct chex_error err = {0};
-        enum chex_status st = chex_shard_read(shard, i, 1, true, r->rows[worker], &err);
-        if (st != CHEX_OK)
-            record_fault(r, s, i, st, &err);
+        enum chex_status st = chex_shard_read(shard, i, 1, true, r->rows[worker], err);
+        if (st == CHEX_E_DATA)
+            record_fault(r, s, i, err);
+        else if (st != CHEX_OK)
+            return st;
     }
     chex_progress_set(r->progress, atomic_fetch_add(&r->done, to - from) + to - from, NULL);
+    return CHEX_OK;
 }
 
 static enum chex_status run(struct reading *r, int threads, size_t row_bytes,
                             struct chex_error *err) {
-    struct chex_pool *pool = NULL;
     r->rows = chex_alloc_zeroed((size_t)threads, sizeof *r->rows);
     bool whole = r->rows != NULL;
     for (int i = 0; whole && i < threads; i++)
         whole = (r->rows[i] = malloc(row_bytes)) != NULL;
-    enum chex_status st =
-        whole ? chex_pool_create(threads, &pool, err) : chex_error_memory(err, "checking pixels");
-    if (st == CHEX_OK) {
-        chex_pool_run(pool, r->first[r->shard_count], read_block, r);
-        if (r->status != CHEX_OK)
-            st = chex_error_set(err, r->status, "%s", r->err.text);
-    }
-    chex_pool_destroy(pool);
+    enum chex_status st = whole
+                              ? chex_pool_try(threads, r->first[r->shard_count], read_block, r, err)
+                              : chex_error_memory(err, "checking pixels");
     for (int i = 0; r->rows && i < threads; i++)
         free(r->rows[i]);
     free(r->rows);

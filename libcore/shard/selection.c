@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/search.h"
 #include "base/units.h"
 #include "label/classes.h"
 
@@ -494,21 +495,9 @@ enum chex_status chex_selection_choose(struct chex_selection *s,
 
 /* ---- opening ---- */
 
-static size_t piece_of(const struct chex_row_map *m, size_t row) {
-    size_t low = 0, high = m->pieces; /* first[low] <= row < first[high] */
-    while (high - low > 1) {
-        const size_t mid = low + (high - low) / 2;
-        if (m->first[mid] <= row)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 int chex_selection_source_of(const struct chex_selection *s, enum chex_part part, size_t row) {
     const struct chex_row_map *m = &s->map[part];
-    return s->mapped ? m->source[piece_of(m, row)] : 0;
+    return s->mapped ? m->source[chex_search_run(m->first, m->pieces, row)] : 0;
 }
 
 void chex_selection_span(const struct chex_selection *s, enum chex_part part, int source,

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
+#include "base/search.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
 
@@ -229,22 +230,9 @@ enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *r
     return CHEX_OK;
 }
 
-/* The number of the shard, or of the piece, that holds a row. */
-static size_t piece_of(const struct chex_set *set, size_t row) {
-    size_t low = 0, high = set->shard_count; /* first[low] <= row < first[high] */
-    while (high - low > 1) {
-        size_t mid = low + (high - low) / 2;
-        if (set->first[mid] <= row)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 const struct chex_shard *chex_set_locate(const struct chex_set *set, size_t row,
                                          size_t *row_in_shard_out) {
-    const size_t piece = piece_of(set, row);
+    const size_t piece = chex_search_run(set->first, set->shard_count, row);
     *row_in_shard_out = set->in_shard ? set->in_shard[row] : row - set->first[piece];
     return set->shards[piece];
 }
@@ -254,7 +242,7 @@ size_t chex_set_neighbours(const struct chex_set *set, const struct chex_shard *
     size_t left = chex_shard_rows(shard) - row_in_shard, count = 1;
     if (!set->in_shard)
         return left < max ? left : max;
-    left = set->first[piece_of(set, row) + 1] - row;
+    left = set->first[chex_search_run(set->first, set->shard_count, row) + 1] - row;
     while (count < left && count < max && set->in_shard[row + count] == row_in_shard + count)
         count++;
     return count;

@@ -2,7 +2,7 @@
  *
  * Opens one shard file, checks its content and reads its rows (shard.h).
  *
- * A shard may come from an untrusted source. Opening therefore checks type and shape of every
+ * A shard may be untrusted. Opening therefore checks type and shape of every
  * dataset, the range of every value, and that no dataset refers to another file.
  *
  * Images are read with pread at the offset of the image block. If the images are not one contiguous

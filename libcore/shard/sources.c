@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/fs.h"
@@ -49,11 +48,6 @@ static enum chex_status add_set(struct chex_sources *s, const char *word, size_t
     return set->dir && set->name ? CHEX_OK : chex_error_memory(err, "--data");
 }
 
-static bool same_folder(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* chex-eval makes a folder of each name. */
 static enum chex_status check_set(const struct chex_sources *s, int at, struct chex_error *err) {
     const struct chex_source *set = &s->set[at];
@@ -64,7 +58,7 @@ static enum chex_status check_set(const struct chex_sources *s, int at, struct c
                               "NAME=DIR",
                               set->name);
     for (int i = 0; i < at; i++) {
-        if (same_folder(s->set[i].dir, set->dir))
+        if (chex_fs_same(s->set[i].dir, set->dir))
             return chex_error_set(err, CHEX_E_USAGE, "--data: %s and %s are the same set",
                                   s->set[i].dir, set->dir);
         if (strcmp(s->set[i].name, set->name) == 0)

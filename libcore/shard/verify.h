@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two checks of finished data: `verify` compares every byte of a set with its checksums and its
- * manifest; `audit` compares the patients and images of two sources.
+ * `chex-shard verify`: compares every byte of a set with its checksums and its manifest.
  */
 #ifndef CHEX_SHARD_VERIFY_H
 #define CHEX_SHARD_VERIFY_H
@@ -11,7 +10,6 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "label/split.h"
 
 /* A fault of one shard or of the set as a whole. */
 struct chex_verify_fault {
@@ -49,24 +47,5 @@ struct chex_verify_result {
 enum chex_status chex_verify(const char *path, const char *labels, int threads, bool show_progress,
                              struct chex_verify_result *result_out, struct chex_error *err);
 void chex_verify_release(struct chex_verify_result *result);
-
-/* The label file that supplies labels and patients for lists of file names. All may be NULL. */
-struct chex_audit_labels {
-    const char *path, *format, *columns; /* chex_labels_load */
-};
-
-/* Two opened sources. They own the names in the audit result. */
-struct chex_audit_pair;
-
-/* Compares patients, images and positives of two sources.
- * - A source is a set's folder, the folder of one split, a shard file, a label file or a list of
- *   file names. Format and columns of `labels` also apply to a source that is a label file.
- * - The result in *audit_out is valid until chex_audit_close(). Shared patients are not a failure.
- * - CHEX_E_DATA: a source that cannot be read, a list with names that `labels` does not have. */
-enum chex_status chex_audit_open(const char *a, const char *b,
-                                 const struct chex_audit_labels *labels,
-                                 struct chex_audit_pair **pair_out, struct chex_audit *audit_out,
-                                 struct chex_error *err);
-void chex_audit_close(struct chex_audit_pair *pair); /* NULL allowed; frees the audit's classes */
 
 #endif

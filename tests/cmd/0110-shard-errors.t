@@ -44,7 +44,7 @@ for sub in info verify; do
     error_line "nowhere: no such folder" "$sub of nothing"
 done
 expect_status 2 chex-shard audit ph
-error_line "1 source, expected two, or --near BITS" "audit needs two sets, or --near"
+error_line "1 side, expected two, or --near BITS" "audit needs two sets, or --near"
 expect_status 3 chex-shard audit ph/labels.csv nowhere
 error_line "nowhere: no such file or folder" "audit of nothing"
 expect_status 2 chex-shard phantom --output x

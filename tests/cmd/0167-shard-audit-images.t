@@ -44,7 +44,7 @@ expect_status 3 chex-shard audit leak --near 4
 like "$(out)" '^same pixels: leak train other[0-4].png, leak test again[0-4].png$' "a leak between the splits of one set is found"
 expect_status 0 chex-shard audit leak/train leak/test
 expect_status 2 chex-shard audit leak
-error_line '1 source, expected two, or --near BITS' "one source needs --near"
+error_line '1 side, expected two, or --near BITS' "one side needs --near"
 expect_status 2 chex-shard audit a b small
 expect_status 2 chex-shard audit a a --near 4
 error_line 'a and a are the same set' "a set is given once"

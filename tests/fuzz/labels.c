@@ -78,7 +78,7 @@ static void check_table(const struct chex_label_table *t) {
         FUZZ_CHECK(row->age_years >= CHEX_AGE_UNKNOWN && row->age_years < 10000);
         FUZZ_CHECK(row->sex == 0 || row->sex == 'M' || row->sex == 'F');
         FUZZ_CHECK(row->split >= CHEX_SPLIT_NOT_STATED && row->split <= CHEX_TEST);
-        FUZZ_CHECK(row->split == CHEX_SPLIT_NOT_STATED || t->split_source);
+        FUZZ_CHECK(row->split == CHEX_SPLIT_NOT_STATED || t->split_from);
         for (size_t c = 0; c < t->class_count; c++)
             FUZZ_CHECK(row->labels[c] <= 1 && row->labels[c] >= CHEX_LABEL_NOT_STATED);
     }
@@ -92,7 +92,7 @@ static void check_splits(const struct chex_label_table *t) {
     struct chex_split_report report;
     enum chex_split *split = calloc(t->count, sizeof *split);
     FUZZ_CHECK(split);
-    if (t->split_source && t->count < 300 &&
+    if (t->split_from && t->count < 300 &&
         chex_split_official(t, &lists, split, &report, &err) == CHEX_OK)
         for (size_t i = 0; i < t->count; i++)
             for (size_t k = 0; k < i; k++)

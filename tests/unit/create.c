@@ -28,9 +28,9 @@ static char *path_of(const char *name) {
 
 struct rank {
     const struct chex_create_options *options;
-    const struct chex_reshard_options *reshard; /* instead of options */
-    int fail_at;                                /* this allocation of the rank fails */
-    bool failed;                                /* it was reached */
+    bool reshard; /* instead of create */
+    int fail_at;  /* this allocation of the rank fails */
+    bool failed;  /* it was reached */
     struct chex_create_result result;
     enum chex_status status;
     struct chex_error err;
@@ -39,15 +39,14 @@ struct rank {
 static void run_rank(struct chex_group *group, void *arg) {
     struct rank *r = arg;
     ranks_fail_allocation(r->fail_at);
-    r->status = r->reshard ? chex_reshard(r->reshard, group, &r->result, &r->err)
+    r->status = r->reshard ? chex_reshard(r->options, group, &r->result, &r->err)
                            : chex_create(r->options, group, &r->result, &r->err);
     r->failed = ranks_allocation_failed();
 }
 
-static void run_ranks(const struct chex_create_options *o, const struct chex_reshard_options *re,
-                      struct rank ranks[RANKS]) {
+static void run_ranks(const struct chex_create_options *o, bool reshard, struct rank ranks[RANKS]) {
     for (int r = 0; r < RANKS; r++)
-        ranks[r] = (struct rank){.options = o, .reshard = re};
+        ranks[r] = (struct rank){.options = o, .reshard = reshard};
     ranks_run(RANKS, run_rank, ranks, sizeof *ranks);
 }
 
@@ -164,7 +163,7 @@ static void check_same(struct chex_group *alone, const char *one, const char *th
     OK_STATUS(chex_create(&o, alone, &result, &err), CHEX_E_USAGE, err,
               "holds a set of shards already; --force replaces it");
     o = options(three);
-    run_ranks(&o, NULL, ranks);
+    run_ranks(&o, false, ranks);
     OK(ranks[0].status == CHEX_OK && ranks[2].status == CHEX_OK, "three ranks: %s",
        ranks[0].err.text);
     OK(same_set(one, three), "three ranks make the same bytes as one");
@@ -223,14 +222,14 @@ static void check_bad(struct chex_group *alone, const char *one, const char *thr
     struct rank ranks[RANKS];
     struct chex_create_options o = options(three);
     o.max_bad = 2;
-    run_ranks(&o, NULL, ranks);
+    run_ranks(&o, false, ranks);
     OK(ranks[0].status == CHEX_E_DATA && ranks[1].status == CHEX_E_DATA &&
            ranks[2].status == CHEX_E_DATA && strstr(ranks[2].err.text, "00000002_000.png") &&
            strcmp(ranks[0].err.text, ranks[1].err.text) == 0,
        "one bad image too many is the same error on all: %s", ranks[1].err.text);
     OK(!chex_fs_exists(three), "and the output folder is gone");
     o.max_bad = 3;
-    run_ranks(&o, NULL, ranks);
+    run_ranks(&o, false, ranks);
     OK(ranks[0].status == CHEX_OK && ranks[0].result.rejected == 3 && ranks[1].result.rejected == 3,
        "three are allowed: %s", ranks[0].err.text);
     o.output = one;
@@ -251,18 +250,18 @@ static void check_reshard(struct chex_group *alone, const char *set) {
     struct chex_create_result result;
     struct rank ranks[RANKS];
     char *one = path_of("reshard-one"), *three = path_of("reshard-three");
-    struct chex_reshard_options o = {
-        .input = set, .output = one, .tool_version = "chexnet test", .shards = 5, .workers = 2};
+    struct chex_create_options o = {
+        .set = set, .output = one, .tool_version = "chexnet test", .shards = 5, .workers = 2};
     OK_STATUS(chex_reshard(&o, alone, &result, &err), CHEX_OK, err, NULL);
     OK(result.shards[CHEX_TRAIN] == 5 && result.rejected == 3,
        "5 shards; what was left out still is");
     o.output = three;
     o.workers = 1;
-    run_ranks(NULL, &o, ranks);
+    run_ranks(&o, true, ranks);
     OK(ranks[0].status == CHEX_OK && ranks[2].status == CHEX_OK, "three ranks: %s",
        ranks[0].err.text);
     OK(same_set(one, three), "three ranks reshard to the same bytes as one");
-    o.input = three;
+    o.set = three;
     o.output = three;
     OK_STATUS(chex_reshard(&o, alone, &result, &err), CHEX_E_USAGE, err, "is the input");
     free(one);

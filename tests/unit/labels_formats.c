@@ -102,7 +102,7 @@ static void check_chexpert(void) {
            r[3].view == CHEX_VIEW_UNKNOWN,
        "views");
     OK(r[0].split == CHEX_TRAIN && r[2].split == CHEX_VAL && r[3].split == CHEX_SPLIT_NOT_STATED &&
-           t->split_source,
+           t->split_from,
        "splits by folder");
     chex_labels_free(t);
     t = loads(
@@ -176,7 +176,7 @@ static void check_mimic(void) {
            label(t, 3, "Consolidation") == CHEX_LABEL_UNCERTAIN &&
            label(t, 2, "Edema") == CHEX_LABEL_NOT_STATED,
        "every image has its study's labels");
-    OK(!t->split_source && r[3].line == 5 && strstr(t->rows_path, "metadata.csv"),
+    OK(!t->split_from && r[3].line == 5 && strstr(t->rows_path, "metadata.csv"),
        "rows are the metadata's lines");
     chex_labels_free(t);
 
@@ -186,9 +186,9 @@ static void check_mimic(void) {
         "zzzz-9,57375967,10000764,validate\n");
     t = loads(studies, "mimic", NULL);
     r = t->rows;
-    OK(t->split_source && r[0].split == CHEX_TRAIN && r[3].split == CHEX_TEST &&
+    OK(t->split_from && r[0].split == CHEX_TRAIN && r[3].split == CHEX_TEST &&
            r[2].split == CHEX_SPLIT_NOT_STATED && strstr(t->detected, "with splits"),
-       "splits: %s", t->split_source);
+       "splits: %s", t->split_from);
     OK(strstr(t->warning, "; 1 image is not in the split file"), "%s", t->warning);
     chex_labels_free(t);
 
@@ -439,7 +439,7 @@ static void check_csv(void) {
        "labels");
     OK(!strcmp(r[0].image_id, "1.png") && !strcmp(r[0].patient_id, "00000007") &&
            r[0].view == CHEX_VIEW_PA && r[0].age_years == 44 && r[0].sex == 'F' &&
-           r[0].split == CHEX_TRAIN && r[1].split == CHEX_TEST && t->split_source &&
+           r[0].split == CHEX_TRAIN && r[1].split == CHEX_TEST && t->split_from &&
            !strcmp(r[0].study_id, "7/3") && !r[1].study_id,
        "the rest");
     chex_labels_free(t);

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "ingest/folder.h"
 #include "ingest/layout.h"
+#include "label/split.h"
 #include "shard/manifest.h"
 #include "shard/members.h"
 #include "shard/shard_write.h"

@@ -343,70 +343,6 @@ static void check_nih_counts(void) {
     chex_labels_free(t);
 }
 
-static struct chex_label_table *labelled(const char *name, const char *text) {
-    struct chex_label_table *t = NULL;
-    struct chex_error err = {0};
-    write_text(name, text);
-    BAIL_UNLESS(chex_labels_load(in_dir(name), "csv", NULL, &t, &err) == CHEX_OK, "%s", err.text);
-    return t;
-}
-
-static struct chex_audit_side side_of(const struct chex_label_table *t, const char **images,
-                                      const char **patients, const int8_t **labels) {
-    for (size_t i = 0; i < t->count; i++) {
-        images[i] = t->rows[i].image_id;
-        patients[i] = t->rows[i].patient_id;
-        labels[i] = t->rows[i].labels;
-    }
-    return (struct chex_audit_side){images, patients, t->count, labels, t->classes, t->class_count};
-}
-
-static void check_audit(void) {
-    const char *images[2][8], *patients[2][8];
-    const int8_t *labels[2][8];
-    struct chex_label_table *a = labelled("a.csv", "image,Mass,Odd,Edema\np_0.png,1,1,0\n"
-                                                   "p_1.png,1,0,\nq_0.png,1,0,-1\nr_0.png,0,1,1\n");
-    struct chex_label_table *b =
-        labelled("b.csv", "image,Edema,Mass\ns_0.png,1,1\nr_0.png,1,1\np_2.png,1,0\nt_0.png,0,0\n"
-                          "t_1.png,0,1\n");
-    struct chex_audit audit;
-    struct chex_error err;
-    struct chex_audit_side x = side_of(a, images[0], patients[0], labels[0]);
-    struct chex_audit_side y = side_of(b, images[1], patients[1], labels[1]);
-    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
-    OK(audit.images_a == 4 && audit.images_b == 5 && audit.patients_a == 3 && audit.patients_b == 4,
-       "distinct images and patients");
-    OK(audit.shared_images == 1 && audit.shared_patients == 2 &&
-           audit.shared_patient_images_a == 3 && audit.shared_patient_images_b == 2,
-       "shared images, patients, and the images of those");
-    OK(!strcmp(audit.first_image, "r_0.png") && !strcmp(audit.first_patient, "p"), "the first");
-    const struct chex_audit_class *k = audit.classes;
-    OK(audit.class_count == 2 && !strcmp(k[0].name, "Mass") && k[0].positives_a == 3 &&
-           k[0].positives_b == 3 && k[0].shared_a == 2 && k[0].shared_b == 1,
-       "positives of Mass, and of shared patients");
-    OK(!strcmp(k[1].name, "Edema") && k[1].positives_a == 1 && k[1].positives_b == 3 &&
-           k[1].shared_a == 1 && k[1].shared_b == 2,
-       "of Edema, whose columns differ in place");
-    chex_audit_release(&audit);
-    labels[0][0] = NULL;
-    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
-    OK(audit.classes[0].positives_a == 2, "a row without known labels does not count");
-    chex_audit_release(&audit);
-    chex_labels_free(b);
-    b = table_of("b.txt", "x_0.png\n");
-    y = side_of(b, images[1], patients[1], labels[1]);
-    y.labels = NULL;
-    OK_STATUS(chex_split_audit(&x, &y, &audit, &err), CHEX_OK, err, "");
-    OK(!audit.shared_images && !audit.shared_patients && !audit.first_patient[0] &&
-           !audit.class_count,
-       "nothing shared, and no labels on one side");
-    chex_labels_free(a);
-    chex_labels_free(b);
-    const struct chex_audit_side none = {0};
-    OK_STATUS(chex_split_audit(&none, &none, &audit, &err), CHEX_OK, err, "");
-    OK(!audit.images_a && !audit.shared_images, "two empty sides");
-}
-
 int main(void) {
     BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
     check_fractions();
@@ -417,7 +353,6 @@ int main(void) {
     check_leak();
     check_stated();
     check_nih_counts();
-    check_audit();
     chex_fs_remove_tree(dir, NULL);
     return tap_done();
 }

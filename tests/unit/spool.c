@@ -54,7 +54,7 @@ static void check_content(const char *path, const char *fault) {
             continue;
         }
         fill(want, i);
-        wrong += r->reason || r->source[0] != i || r->source[1] != ~(uint64_t)i ||
+        wrong += r->reason || r->hash[0] != i || r->hash[1] != ~(uint64_t)i ||
                  chex_spool_read(s, i, row, &err) != CHEX_OK || memcmp(row, want, ROW) != 0;
     }
     const char *said = chex_spool_fault(s);
