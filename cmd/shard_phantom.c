@@ -6,18 +6,16 @@
 
 #include <stdio.h>
 
-#include "base/progress.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "ingest/phantom.h"
 
 struct phantom_settings {
     struct chex_opt_common common;
-    const char *output;
-    int64_t count, size, seed, workers;
+    struct chex_phantom_options phantom;
 };
 
-#define AT(field) offsetof(struct phantom_settings, field)
+#define AT(field) offsetof(struct phantom_settings, phantom.field)
 static const struct chex_opt phantom_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Images"),
@@ -26,36 +24,24 @@ static const struct chex_opt phantom_opts[] = {
     OPTION("size", INT, AT(size), .def = "64", .metavar = "PX", .min = CHEX_PHANTOM_MIN_SIZE_PX,
            .max = CHEX_PHANTOM_MAX_SIZE_PX, .help = "side of the images"),
     SHARD_SEED_ROW(AT(seed), "seed: the same one gives the same images"),
-    OPTION("output", STRING, AT(output), .letter = 'o', .metavar = "DIR", .required = true,
+    OPTION("output", STRING, AT(dir), .letter = 'o', .metavar = "DIR", .required = true,
            .help = "folder for images/ and labels.csv"),
     SHARD_WORKERS_ROW(AT(workers)),
 };
 #undef AT
 
-static void phantom_progress(void *arg, uint64_t done) { chex_progress_set(arg, done, NULL); }
-
 static enum chex_status run_phantom(struct chex_opt_set *set, void *settings,
                                     struct chex_error *err) {
-    const struct phantom_settings *s = settings;
+    struct phantom_settings *s = settings;
+    struct chex_phantom_options *o = &s->phantom;
     (void)set;
     if (s->common.json)
-        CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
-    struct chex_progress *progress =
-        chex_progress_create("drawing", "img", (uint64_t)s->count, true);
-    struct chex_phantom_options o = {.dir = s->output,
-                                     .count = (uint64_t)s->count,
-                                     .size = (int)s->size,
-                                     .seed = (uint64_t)s->seed,
-                                     .threads = shard_threads(s->workers),
-                                     .progress = phantom_progress,
-                                     .progress_arg = progress};
-    enum chex_status st = chex_phantom_write(&o, err);
-    chex_progress_destroy(progress, st == CHEX_OK);
-    if (st != CHEX_OK)
-        return st;
+        CHEX_TRY(chex_text_for_json("--output", o->dir, "--json", err));
+    o->workers = shard_threads(o->workers);
+    CHEX_TRY(chex_phantom_write(o, err));
     json_t *result = chex_result(CHEX_FIELD("schema", "chexnet-shard-phantom"),
-                                 CHEX_FIELD("version", 1), CHEX_MEMBER(s, output),
-                                 CHEX_MEMBER(s, count), CHEX_MEMBER(s, size), CHEX_MEMBER(s, seed));
+                                 CHEX_FIELD("version", 1), CHEX_FIELD("output", o->dir),
+                                 CHEX_MEMBER(o, count), CHEX_MEMBER(o, size), CHEX_MEMBER(o, seed));
     const char *text = "{output}: {count image} of {size} px in images/, labels in labels.csv\n";
     return chex_result_print(stdout, result, s->common.json ? NULL : text, JSON_INDENT(1), err);
 }

@@ -335,6 +335,8 @@ struct attr {
     int rank;
 };
 
+#define ATTRIBUTE(call) CHEX_H5(call, CHEX_E_DATA, err, "%s: attribute '%s'", path, name)
+
 static enum chex_status attr_open(hid_t where, const char *name, const char *path, struct attr *a,
                                   struct chex_error *err) {
     *a = (struct attr){H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID_HID, 0, 0};
@@ -342,12 +344,9 @@ static enum chex_status attr_open(hid_t where, const char *name, const char *pat
         H5Eclear2(H5E_DEFAULT);
         return chex_error_set(err, CHEX_E_DATA, "%s: no attribute '%s'", path, name);
     }
-    CHEX_TRY(CHEX_H5(a->id = H5Aopen(where, name, H5P_DEFAULT), CHEX_E_DATA, err,
-                     "%s: attribute '%s'", path, name));
-    CHEX_TRY(
-        CHEX_H5(a->type = H5Aget_type(a->id), CHEX_E_DATA, err, "%s: attribute '%s'", path, name));
-    CHEX_TRY(CHEX_H5(a->space = H5Aget_space(a->id), CHEX_E_DATA, err, "%s: attribute '%s'", path,
-                     name));
+    CHEX_TRY(ATTRIBUTE(a->id = H5Aopen(where, name, H5P_DEFAULT)));
+    CHEX_TRY(ATTRIBUTE(a->type = H5Aget_type(a->id)));
+    CHEX_TRY(ATTRIBUTE(a->space = H5Aget_space(a->id)));
     a->points = H5Sget_simple_extent_npoints(a->space);
     a->rank = H5Sget_simple_extent_ndims(a->space);
     return CHEX_OK;
@@ -456,8 +455,7 @@ enum chex_status chex_h5_read_i64(hid_t where, const char *name, const char *pat
     if (st == CHEX_OK && (a.points != 1 || H5Tget_class(a.type) != H5T_INTEGER))
         st = chex_error_set(err, CHEX_E_DATA, "%s: attribute '%s' is not one integer", path, name);
     if (st == CHEX_OK)
-        st = CHEX_H5(H5Aread(a.id, H5T_NATIVE_INT64, out), CHEX_E_DATA, err, "%s: attribute '%s'",
-                     path, name);
+        st = ATTRIBUTE(H5Aread(a.id, H5T_NATIVE_INT64, out));
     attr_close(&a);
     return st;
 }

@@ -77,16 +77,14 @@ static enum chex_status check_kinds(const struct chex_create_options *o, struct 
     return CHEX_OK;
 }
 
-static enum chex_status load_labels(struct chex_create *c, struct chex_error *err) {
+enum chex_status chex_create_load_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_create_options *o = c->o;
     size_t patients = 0;
-    if (o->records) {
+    if (o->records)
         CHEX_TRY(chex_tfrecord_load(o->records, o->record_count, o->label_order, (int)o->workers,
                                     &c->table, &c->folder, err));
-    } else {
-        CHEX_TRY(check_kinds(o, err));
+    else
         CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &c->table, err));
-    }
     CHEX_TRY(chex_labels_count_patients(c->table, &patients, err));
     chex_info("labels %s: %s, %zu image%s of %zu patient%s", o->labels, c->table->detected,
               c->table->count, chex_text_s(c->table->count), patients, chex_text_s(patients));
@@ -99,11 +97,6 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
         chex_info("views: %zu image%s kept, %zu left out", c->table->count,
                   chex_text_s(c->table->count), dropped);
     }
-    char views[128];
-    if (!c->table->count)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no image has a view that --views keeps; the views are %s",
-                              o->labels, chex_labels_views_text(c->table, views, sizeof views));
     size_t unstated = chex_labels_apply_not_stated(c->table, o->not_stated);
     if (unstated)
         chex_info("labels that are not stated: %zu, policy %s", unstated,
@@ -112,7 +105,7 @@ static enum chex_status load_labels(struct chex_create *c, struct chex_error *er
     if (uncertain)
         chex_info("uncertain labels: %zu, policy %s", uncertain,
                   chex_uncertain_names[o->uncertain]);
-    return split_rows(c, err);
+    return CHEX_OK;
 }
 
 enum chex_status chex_create_mark_bad(struct chex_create *c, size_t row, const char *reason,
@@ -355,7 +348,15 @@ enum chex_status chex_create_make_layout(struct chex_create *c, struct chex_erro
 }
 
 enum chex_status chex_create_load_input(struct chex_create *c, struct chex_error *err) {
-    CHEX_TRY(load_labels(c, err));
+    char views[128];
+    if (!c->o->records)
+        CHEX_TRY(check_kinds(c->o, err));
+    CHEX_TRY(chex_create_load_labels(c, err));
+    if (!c->table->count)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: no image has a view that --views keeps; the views are %s",
+                              c->o->labels, chex_labels_views_text(c->table, views, sizeof views));
+    CHEX_TRY(split_rows(c, err));
     if (!c->folder)
         CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));
     const char *closed = chex_folder_closed(c->folder);

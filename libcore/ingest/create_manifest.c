@@ -12,35 +12,37 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "ingest/create_private.h"
+#include "label/label_counts.h"
 #include "shard/members.h"
 
 /* Rows, patients and label counts of one split, from the label table. */
 static enum chex_status count_split(const struct chex_create *c, enum chex_split which,
                                     struct chex_manifest_split *split, struct chex_error *err) {
-    size_t classes = c->table->class_count, n = 0;
+    const size_t classes = c->table->class_count;
+    size_t n = 0;
     const char **patients = chex_alloc_zeroed(c->table->count, sizeof *patients);
+    struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
     split->positives = chex_alloc_zeroed(classes, sizeof *split->positives);
     split->uncertain = chex_alloc_zeroed(classes, sizeof *split->uncertain);
-    if (!patients || !split->positives || !split->uncertain) {
-        free(patients);
-        return chex_error_memory(err, "the manifest");
-    }
-    for (size_t r = 0; r < c->table->count; r++) {
+    const bool whole = patients && counts && split->positives && split->uncertain;
+    for (size_t r = 0; whole && r < c->table->count; r++) {
         if (c->split[r] != which || (c->bad && c->bad[r]))
             continue;
-        const struct chex_label_row *row = &c->table->rows[r];
-        patients[n++] = row->patient_id;
-        for (size_t i = 0; i < classes; i++) {
-            split->positives[i] += row->labels[i] == 1;
-            split->uncertain[i] += row->labels[i] == CHEX_LABEL_UNCERTAIN;
-        }
+        patients[n++] = c->table->rows[r].patient_id;
+        chex_label_counts_add(counts, c->table->rows[r].labels, classes);
     }
-    qsort(patients, n, sizeof *patients, chex_text_compare);
+    for (size_t i = 0; whole && i < classes; i++) {
+        split->positives[i] = counts[i].positive;
+        split->uncertain[i] = counts[i].uncertain;
+    }
+    if (n)
+        qsort(patients, n, sizeof *patients, chex_text_compare);
     for (size_t i = 0; i < n; i++)
         split->patients += i == 0 || strcmp(patients[i], patients[i - 1]) != 0;
     split->rows = n;
     free(patients);
-    return CHEX_OK;
+    free(counts);
+    return whole ? CHEX_OK : chex_error_memory(err, "the manifest");
 }
 
 /* Opens a finished shard, which checks that it can be read, and adds its digests. */

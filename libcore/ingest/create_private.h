@@ -121,6 +121,9 @@ enum chex_status chex_create_compare_images(struct chex_create *c, struct chex_e
 
 /* ---- create_input.c ---- */
 
+/* Loads the label file into c->table, with the policies of the options. */
+enum chex_status chex_create_load_labels(struct chex_create *c, struct chex_error *err);
+
 /* Loads labels, splits and the list of image files; opens the archives. */
 enum chex_status chex_create_load_input(struct chex_create *c, struct chex_error *err);
 

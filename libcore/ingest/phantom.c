@@ -23,6 +23,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/pool.h"
+#include "base/progress.h"
 #include "base/rng.h"
 #include "image/image.h"
 #include "label/labels.h"
@@ -387,6 +388,7 @@ struct job {
     const struct chex_phantom_options *options;
     char *images;     /* dir/images */
     uint8_t **pixels; /* one image for each worker */
+    struct chex_progress *progress;
     atomic_ullong done;
 };
 
@@ -394,42 +396,39 @@ static void image_name(const struct chex_phantom_case *c, char out[32]) {
     snprintf(out, 32, "%08u_%03u.png", c->patient, c->follow_up);
 }
 
-static enum chex_status write_one(struct job *job, uint64_t index, uint8_t *pixels,
-                                  struct chex_error *err) {
+static enum chex_status write_one(void *arg, size_t index, int worker, struct chex_error *err) {
+    struct job *job = arg;
     const struct chex_phantom_options *o = job->options;
+    const int size = (int)o->size;
+    uint8_t *pixels = job->pixels[worker];
     struct chex_phantom_case c;
     char name[32];
     chex_phantom_case(o->seed, index, &c);
     image_name(&c, name);
-    CHEX_TRY(chex_phantom_draw(o->seed, index, o->size, pixels, err));
+    CHEX_TRY(chex_phantom_draw(o->seed, index, size, pixels, err));
     char *path = chex_fs_join(job->images, name);
     if (!path)
         return chex_error_memory(err, "%s", name);
-    enum chex_status st = chex_image_write_png(path, pixels, o->size, o->size, err);
+    enum chex_status st = chex_image_write_png(path, pixels, size, size, err);
     free(path);
+    chex_progress_set(job->progress, atomic_fetch_add(&job->done, 1) + 1, NULL);
     return st;
-}
-
-static enum chex_status run_item(void *arg, size_t item, int worker, struct chex_error *err) {
-    struct job *job = arg;
-    CHEX_TRY(write_one(job, item, job->pixels[worker], err));
-    unsigned long long done = atomic_fetch_add(&job->done, 1) + 1;
-    if (job->options->progress)
-        job->options->progress(job->options->progress_arg, done);
-    return CHEX_OK;
 }
 
 static enum chex_status write_images(struct job *job, struct chex_error *err) {
     const struct chex_phantom_options *o = job->options;
     const size_t bytes = (size_t)o->size * (size_t)o->size;
-    job->pixels = chex_alloc_zeroed((size_t)o->threads, sizeof *job->pixels);
+    const int workers = (int)o->workers;
+    job->pixels = chex_alloc_zeroed((size_t)workers, sizeof *job->pixels);
+    job->progress = chex_progress_create("drawing", "img", o->count, true);
     bool whole = job->pixels != NULL;
-    for (int i = 0; whole && i < o->threads; i++)
+    for (int i = 0; whole && i < workers; i++)
         whole = (job->pixels[i] = chex_alloc_aligned(bytes, 1)) != NULL;
     enum chex_status st =
-        whole ? chex_pool_try(o->threads, o->count, run_item, job, err)
-              : chex_error_memory(err, "%d phantom images of %d px", o->threads, o->size);
-    for (int i = 0; job->pixels && i < o->threads; i++)
+        whole ? chex_pool_try(workers, o->count, write_one, job, err)
+              : chex_error_memory(err, "%d phantom images of %d px", workers, (int)o->size);
+    chex_progress_destroy(job->progress, st == CHEX_OK);
+    for (int i = 0; job->pixels && i < workers; i++)
         free(job->pixels[i]);
     free(job->pixels);
     return st;
@@ -457,7 +456,8 @@ static enum chex_status write_labels(const struct chex_phantom_options *o, const
     fputs("Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,"
           "View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y]\n",
           out);
-    double spacing_mm = 360.0 / o->size;
+    const int side_px = (int)o->size;
+    double spacing_mm = 360.0 / side_px;
     for (uint64_t i = 0; i < o->count; i++) {
         struct chex_phantom_case c;
         char name[32];
@@ -466,7 +466,7 @@ static enum chex_status write_labels(const struct chex_phantom_options *o, const
         fprintf(out, "%s,", name);
         print_findings(out, &c);
         fprintf(out, ",%u,%u,%d,%c,%s,%d,%d,%.3f,%.3f\n", c.follow_up, c.patient, c.age_years,
-                c.sex, chex_view_name(c.view), o->size, o->size, spacing_mm, spacing_mm);
+                c.sex, chex_view_name(c.view), side_px, side_px, spacing_mm, spacing_mm);
     }
     bool ok = !ferror(out);
     ok = fclose(out) == 0 && ok;
@@ -482,10 +482,11 @@ static enum chex_status check_options(const struct chex_phantom_options *o,
         return chex_error_set(err, CHEX_E_USAGE, "--count %llu: expected 1 to %d",
                               (unsigned long long)o->count, MAX_COUNT);
     if (o->size < CHEX_PHANTOM_MIN_SIZE_PX || o->size > CHEX_PHANTOM_MAX_SIZE_PX)
-        return chex_error_set(err, CHEX_E_USAGE, "--size %d: expected %d to %d px", o->size,
+        return chex_error_set(err, CHEX_E_USAGE, "--size %d: expected %d to %d px", (int)o->size,
                               CHEX_PHANTOM_MIN_SIZE_PX, CHEX_PHANTOM_MAX_SIZE_PX);
-    if (o->threads < 1)
-        return chex_error_set(err, CHEX_E_USAGE, "--workers %d: expected at least 1", o->threads);
+    if (o->workers < 1)
+        return chex_error_set(err, CHEX_E_USAGE, "--workers %d: expected at least 1",
+                              (int)o->workers);
     return CHEX_OK;
 }
 

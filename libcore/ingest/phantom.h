@@ -43,12 +43,9 @@ enum chex_status chex_phantom_draw(uint64_t seed, uint64_t index, int size, uint
 struct chex_phantom_options {
     const char *dir; /* made if missing; must not contain images/ or labels.csv */
     uint64_t count;  /* 1 .. 10 million */
-    int size;
+    int64_t size;
     uint64_t seed;
-    int threads;
-    /* Called from any thread with the number of finished images; may be NULL. */
-    void (*progress)(void *arg, uint64_t done);
-    void *progress_arg;
+    int64_t workers;
 };
 
 /* Writes dir/images/NNNNNNNN_NNN.png and, last, dir/labels.csv with the columns of the NIH's label

@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "ingest/create_private.h"
 #include "ingest/reshard.h"
 #include "shard/manifest.h"
 
@@ -24,7 +25,7 @@ const char *const chex_relabel_missing_names[] = {"refuse", "drop", NULL};
 struct relabel {
     const struct chex_relabel_options *o;
     struct chex_relabel_plan *plan;
-    bool first_rank;
+    struct chex_group *group;
     struct chex_label_table *table; /* of the label file; the new set borrows its labels */
     size_t *row;                    /* (images of the set) its row in the table; SIZE_MAX: none */
     int *class_in_set;              /* (plan->finding_count) -1: the set does not have it */
@@ -42,20 +43,13 @@ void chex_relabel_release(struct chex_relabel_plan *plan) {
 }
 
 static enum chex_status load_labels(struct relabel *r, struct chex_error *err) {
-    const struct chex_create_options *o = &r->o->create;
-    if (chex_fs_is_dir(o->labels))
+    struct chex_create c = {.o = &r->o->create, .group = r->group};
+    if (chex_fs_is_dir(c.o->labels))
         return chex_error_set(err, CHEX_E_USAGE, "--labels %s: a folder, expected a label file",
-                              o->labels);
-    CHEX_TRY(chex_labels_load(o->labels, o->format, o->columns, &r->table, err));
-    chex_info("labels %s: %s, %zu image%s", o->labels, r->table->detected, r->table->count,
-              chex_text_s(r->table->count));
-    if (r->table->ignored)
-        chex_info("labels %s: ignored columns: %s", o->labels, r->table->ignored);
-    if (r->table->warning[0] && r->first_rank)
-        chex_warn("%s: %s", o->labels, r->table->warning);
-    chex_labels_apply_not_stated(r->table, o->not_stated);
-    chex_labels_apply_uncertain(r->table, o->uncertain);
-    return CHEX_OK;
+                              c.o->labels);
+    const enum chex_status st = chex_create_load_labels(&c, err);
+    r->table = c.table;
+    return st;
 }
 
 /* Finds the row of the label file for each image of the set. */
@@ -229,7 +223,7 @@ static enum chex_status apply(void *arg, struct chex_label_table *set, enum chex
     replace(r, set, split);
     CHEX_TRY(refuse_missing(r, set, err));
     CHEX_TRY(refuse_empty_split(r, err));
-    if (r->plan->other_patients && r->first_rank)
+    if (r->plan->other_patients && r->group->rank == 0)
         chex_warn("%s: %zu image%s another patient than in %s; the set keeps its patients",
                   r->o->create.labels, r->plan->other_patients,
                   r->plan->other_patients == 1 ? " has" : "s have", r->o->create.set);
@@ -240,7 +234,7 @@ enum chex_status chex_relabel(const struct chex_relabel_options *o, struct chex_
                               struct chex_relabel_plan *plan_out,
                               struct chex_create_result *result_out, struct chex_error *err) {
     *plan_out = (struct chex_relabel_plan){0};
-    struct relabel r = {.o = o, .plan = plan_out, .first_rank = group->rank == 0};
+    struct relabel r = {.o = o, .plan = plan_out, .group = group};
     const struct chex_reshard_labels labels = {apply, &r};
     const enum chex_status st =
         chex_reshard_with(&o->create, &labels, group, o->plan ? NULL : result_out, err);

@@ -82,13 +82,14 @@ static void dataset_close(struct dataset *d) {
     d->id = d->type = d->space = H5I_INVALID_HID;
 }
 
+#define DATASET(call) CHEX_H5(call, CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name)
+
 /* Refuses datasets that HDF5 would read from another file (virtual or external storage), and those
  * that were never written. */
 static enum chex_status check_storage(const struct chex_shard *s, const char *name,
                                       const struct dataset *d, struct chex_error *err) {
     hid_t dcpl = H5I_INVALID_HID;
-    CHEX_TRY(CHEX_H5(dcpl = H5Dget_create_plist(d->id), CHEX_E_DATA, err, "%s: dataset '%s'",
-                     s->path, name));
+    CHEX_TRY(DATASET(dcpl = H5Dget_create_plist(d->id)));
     bool elsewhere = H5Pget_layout(dcpl) == H5D_VIRTUAL ||
                      (H5Pget_layout(dcpl) == H5D_CONTIGUOUS && H5Pget_external_count(dcpl) > 0);
     bool unwritten = H5Sget_simple_extent_npoints(d->space) > 0 && H5Dget_storage_size(d->id) == 0;
@@ -108,16 +109,12 @@ static enum chex_status dataset_open(const struct chex_shard *s, const char *nam
                                      struct dataset *d, struct chex_error *err) {
     *d = (struct dataset){H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID_HID, 0, {0}};
     htri_t there = 0;
-    CHEX_TRY(CHEX_H5(there = H5Lexists(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
-                     "%s: dataset '%s'", s->path, name));
+    CHEX_TRY(DATASET(there = H5Lexists(s->file, name, H5P_DEFAULT)));
     if (!there)
         return chex_error_set(err, CHEX_E_DATA, "%s: no dataset '%s'", s->path, name);
-    CHEX_TRY(CHEX_H5(d->id = H5Dopen2(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
-                     "%s: dataset '%s'", s->path, name));
-    CHEX_TRY(
-        CHEX_H5(d->type = H5Dget_type(d->id), CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name));
-    CHEX_TRY(CHEX_H5(d->space = H5Dget_space(d->id), CHEX_E_DATA, err, "%s: dataset '%s'", s->path,
-                     name));
+    CHEX_TRY(DATASET(d->id = H5Dopen2(s->file, name, H5P_DEFAULT)));
+    CHEX_TRY(DATASET(d->type = H5Dget_type(d->id)));
+    CHEX_TRY(DATASET(d->space = H5Dget_space(d->id)));
     d->rank = H5Sget_simple_extent_ndims(d->space);
     if (d->rank != rank)
         return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' has %d dimensions, expected %d",
@@ -163,8 +160,7 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
     if (st == CHEX_OK && !(data = chex_alloc_zeroed(s->rows, per_row * columns[c].bytes)))
         st = chex_error_memory(err, "%s", s->path);
     if (st == CHEX_OK)
-        st = CHEX_H5(H5Dread(d.id, memory_type(c), H5S_ALL, H5S_ALL, H5P_DEFAULT, data),
-                     CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name);
+        st = DATASET(H5Dread(d.id, memory_type(c), H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
     dataset_close(&d);
     if (st != CHEX_OK)
         free(data);
@@ -196,8 +192,7 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, b
         st = chex_h5_fixed_string(width, &memory, err);
     if (st == CHEX_OK) {
         H5Tset_cset(memory, H5Tget_cset(d.type));
-        st = CHEX_H5(H5Dread(d.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data), CHEX_E_DATA, err,
-                     "%s: dataset '%s'", s->path, name);
+        st = DATASET(H5Dread(d.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
     }
     chex_h5_close(memory);
     dataset_close(&d);
@@ -363,22 +358,16 @@ static enum chex_status check_labels(const struct chex_shard *s, struct chex_err
     return CHEX_OK;
 }
 
-static enum chex_status has_dataset(const struct chex_shard *s, const char *name, bool *there_out,
-                                    struct chex_error *err) {
-    htri_t there = 0;
-    CHEX_TRY(CHEX_H5(there = H5Lexists(s->file, name, H5P_DEFAULT), CHEX_E_DATA, err,
-                     "%s: dataset '%s'", s->path, name));
-    *there_out = there > 0;
-    return CHEX_OK;
-}
-
+/* Reads the datasets that a shard may lack. */
 static enum chex_status read_optional(struct chex_shard *s, struct chex_error *err) {
-    bool studies, sizes;
+    const char *name = "study_id";
+    htri_t studies = 0, sizes = 0;
     void *data = NULL;
-    CHEX_TRY(has_dataset(s, "study_id", &studies, err));
-    CHEX_TRY(has_dataset(s, columns[ORIGINAL].name, &sizes, err));
+    CHEX_TRY(DATASET(studies = H5Lexists(s->file, name, H5P_DEFAULT)));
     if (studies)
-        CHEX_TRY(read_ids(s, "study_id", false, &s->study_ids, &s->study_width, err));
+        CHEX_TRY(read_ids(s, name, false, &s->study_ids, &s->study_width, err));
+    name = columns[ORIGINAL].name;
+    CHEX_TRY(DATASET(sizes = H5Lexists(s->file, name, H5P_DEFAULT)));
     if (sizes)
         CHEX_TRY(read_column(s, ORIGINAL, &data, err));
     s->original = data;

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
+#include "label/label_counts.h"
 #include "label/labels.h"
 #include "shard/manifest.h"
 #include "shard/members.h"
@@ -116,18 +117,14 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
     const char *name = chex_split_names[set->split];
     size_t classes = (size_t)set->classes, patients = 0;
     uint64_t members = 0;
-    size_t *counts = chex_alloc_zeroed(2 * classes, sizeof *counts);
+    struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
     const char **ids = chex_alloc_zeroed(set->rows, sizeof *ids);
     enum chex_status st = counts && ids ? CHEX_OK : chex_error_memory(err, "verify");
     for (size_t row = 0; st == CHEX_OK && row < set->rows; row++) {
         size_t i;
         const struct chex_shard *s = chex_set_locate(set, row, &i);
-        const int8_t *labels = chex_shard_labels(s, i);
         ids[row] = chex_shard_patient_id(s, i);
-        for (size_t c = 0; c < classes; c++) {
-            counts[c] += labels[c] == 1;
-            counts[classes + c] += labels[c] == CHEX_LABEL_UNCERTAIN;
-        }
+        chex_label_counts_add(counts, chex_shard_labels(s, i), classes);
     }
     if (st == CHEX_OK)
         qsort(ids, set->rows, sizeof *ids, chex_text_compare);
@@ -146,12 +143,12 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
             chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",
                            set->dir, name, patients, split->patients);
     for (size_t c = 0; st == CHEX_OK && c < classes; c++)
-        if (counts[c] != split->positives[c] || counts[classes + c] != split->uncertain[c])
+        if (counts[c].positive != split->positives[c] || counts[c].uncertain != split->uncertain[c])
             st = chex_error_set(err, CHEX_E_DATA,
                                 "%s: split %s has %zu positive and %zu uncertain of %s, the "
                                 "manifest says %zu and %zu",
-                                set->dir, name, counts[c], counts[classes + c], m->classes[c],
-                                split->positives[c], split->uncertain[c]);
+                                set->dir, name, counts[c].positive, counts[c].uncertain,
+                                m->classes[c], split->positives[c], split->uncertain[c]);
     free(counts);
     free(ids);
     return st;

@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "base/h5_private.h"
+#include "base/text.h"
 #include "shard/versions.h"
 
 #if CHEXNET_HAVE_LIBDEFLATE
@@ -28,24 +29,21 @@ const char *chex_data_libraries(char *buf, size_t size) {
     chex_h5_enter();
     H5get_libversion(&major, &minor, &release);
     chex_h5_leave();
-    int n =
-        snprintf(buf, size, "HDF5 %u.%u.%u, libpng %s, libjpeg-turbo %d.%d.%d, zlib %s, jansson %s",
-                 major, minor, release, png_get_libpng_ver(NULL),
-                 LIBJPEG_TURBO_VERSION_NUMBER / 1000000, LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
-                 LIBJPEG_TURBO_VERSION_NUMBER % 1000, zlibVersion(), JANSSON_VERSION);
+    struct chex_text_line l = {.text = buf, .size = size};
+    chex_text_append(&l, "HDF5 %u.%u.%u, libpng %s, libjpeg-turbo %d.%d.%d, zlib %s, jansson %s",
+                     major, minor, release, png_get_libpng_ver(NULL),
+                     LIBJPEG_TURBO_VERSION_NUMBER / 1000000,
+                     LIBJPEG_TURBO_VERSION_NUMBER / 1000 % 1000,
+                     LIBJPEG_TURBO_VERSION_NUMBER % 1000, zlibVersion(), JANSSON_VERSION);
 #if CHEXNET_HAVE_ISAL
-    if (n > 0 && (size_t)n < size)
-        n += snprintf(buf + n, size - (size_t)n, ", ISA-L %d.%d.%d", ISAL_MAJOR_VERSION,
-                      ISAL_MINOR_VERSION, ISAL_PATCH_VERSION);
+    chex_text_append(&l, ", ISA-L %d.%d.%d", ISAL_MAJOR_VERSION, ISAL_MINOR_VERSION,
+                     ISAL_PATCH_VERSION);
 #endif
 #if CHEXNET_HAVE_LIBDEFLATE
-    if (n > 0 && (size_t)n < size)
-        n += snprintf(buf + n, size - (size_t)n, ", libdeflate %s", LIBDEFLATE_VERSION_STRING);
+    chex_text_append(&l, ", libdeflate %s", LIBDEFLATE_VERSION_STRING);
 #endif
 #if CHEXNET_HAVE_ARCHIVE
-    if (n > 0 && (size_t)n < size)
-        n += snprintf(buf + n, size - (size_t)n, ", %s", archive_version_string());
+    chex_text_append(&l, ", %s", archive_version_string());
 #endif
-    (void)n;
     return buf;
 }

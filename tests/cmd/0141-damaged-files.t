@@ -72,5 +72,6 @@ m = json.load(open("set/manifest.json"))
 m.pop("digest", None)
 json.dump(m, open("set/manifest.json", "w"))
 END
-expect_status 0 chex-shard verify set
+expect_status 3 chex-shard verify set
+error_line "set/manifest.json: its content does not match its digest" "a manifest needs its digest"
 done_testing

@@ -25,8 +25,8 @@ model.pth|damaged zip archive: no end record
 named.safetensors|damaged zip archive: no end record
 old.pt|pickle, byte 4: truncated
 named.h5|pickle, byte 4: truncated
-last.h5|bad superblock version number
-last.pth|bad superblock version number
+last.h5|no checksum record at its end
+last.pth|no checksum record at its end
 text.h5|.*HDF5
 text.pth|not a safetensors file
 END

@@ -127,7 +127,7 @@ static void check_differing(const char *output) {
 
     char *from = path_of("ph/images/00000001_000.png"),
          *to = path_of("ph2/images/00000001_000.png");
-    struct chex_phantom_options twin = {.count = IMAGES, .size = 40, .seed = 3, .threads = 1};
+    struct chex_phantom_options twin = {.count = IMAGES, .size = 40, .seed = 3, .workers = 1};
     twin.dir = path_of("ph2");
     BAIL_UNLESS(chex_phantom_write(&twin, &err) == CHEX_OK, "%s", err.text);
     other = o;
@@ -403,7 +403,7 @@ int main(void) {
     char *phantom = path_of("ph"), *a = path_of("a"), *b = path_of("b"), *c = path_of("c"),
          *d = path_of("d");
     struct chex_phantom_options po = {
-        .dir = phantom, .count = IMAGES, .size = 40, .seed = 3, .threads = 2};
+        .dir = phantom, .count = IMAGES, .size = 40, .seed = 3, .workers = 2};
     BAIL_UNLESS(chex_phantom_write(&po, &err) == CHEX_OK, "%s", err.text);
     struct chex_group *alone = NULL;
     BAIL_UNLESS(chex_group_create(0, 1, "", NULL, NULL, 0, &alone, &err) == CHEX_OK, "%s",

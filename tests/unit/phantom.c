@@ -5,7 +5,6 @@
 #include "ingest/phantom.h"
 
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,26 +76,14 @@ static void check_cases(void) {
     OK(pa > N / 2 && pa < N * 7 / 10, "both views");
 }
 
-static void on_progress(void *arg, uint64_t done) {
-    (void)done;
-    atomic_fetch_add((atomic_int *)arg, 1);
-}
-
 /* A digest over the files of a set that was written with so many threads. */
 static uint64_t write_set(const char *name, int threads) {
     char path[128];
-    atomic_int calls = 0;
     struct chex_error err = {0};
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    struct chex_phantom_options o = {.dir = path,
-                                     .count = 60,
-                                     .size = 48,
-                                     .seed = 9,
-                                     .threads = threads,
-                                     .progress = on_progress,
-                                     .progress_arg = &calls};
+    struct chex_phantom_options o = {
+        .dir = path, .count = 60, .size = 48, .seed = 9, .workers = threads};
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_OK, err, "");
-    OK(calls == 60, "progress is reported for each image");
     struct chex_label_table *t = NULL;
     char *labels = chex_fs_join(path, "labels.csv");
     OK_STATUS(chex_labels_load(labels, NULL, NULL, &t, &err), CHEX_OK, err, "");
@@ -129,7 +116,7 @@ static void check_write(void) {
     char path[128], images[160];
     struct chex_error err;
     snprintf(path, sizeof path, "%s/one", dir);
-    struct chex_phantom_options o = {.dir = path, .count = 5, .size = 64, .threads = 2};
+    struct chex_phantom_options o = {.dir = path, .count = 5, .size = 64, .workers = 2};
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "labels.csv exists");
 
     uint8_t pixels[64 * 64];
@@ -149,10 +136,10 @@ static void check_write(void) {
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--count 0: expected 1 to");
     o.count = 1, o.size = 8;
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--size 8: expected");
-    o.size = 64, o.threads = 0;
+    o.size = 64, o.workers = 0;
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--workers 0: expected");
     OK(!chex_fs_exists(path), "a refused set leaves no folder");
-    o.threads = 1, o.dir = "/proc/none";
+    o.workers = 1, o.dir = "/proc/none";
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_ENV, err, "cannot make folder");
 }
 
