@@ -49,8 +49,8 @@
            .help = "official (" official "), at random by patient, or none"),                      \
         OPTION("shared-patients", CHOICE, SHARD_IN(at, shared_patients), .def = "refuse",          \
                .metavar = "POLICY", .choices = chex_shared_patients_names,                         \
-               .help = "what becomes of patients on two sides of an official split; drop leaves "  \
-                       "out their images of train before val before test"),                        \
+               .help = "what becomes of patients in two official splits; drop leaves out their "   \
+                       "images of train before val before test"),                                  \
         OPTION("train-list", STRING, SHARD_IN(at, train_list), .metavar = "FILE",                  \
                .help = "names of the training images, instead of train_val_list.txt beside "       \
                        "the " beside),                                                             \

@@ -91,21 +91,23 @@ static int compare_members(const void *a, const void *b) {
     return by_name ? by_name : (x->row > y->row) - (x->row < y->row);
 }
 
-/* Lists the rows of split `which` in the order of their patients' keys. */
+/* Lists the rows of split `which` in the order of their patients' keys; without a seed the rows of
+ * all splits in the order of their patients' names. */
 static enum chex_status sort_by_patient(const struct chex_label_table *t,
                                         const enum chex_split *split, enum chex_split which,
-                                        uint64_t seed, struct member **members_out,
+                                        const uint64_t *seed, struct member **members_out,
                                         size_t *count_out, struct chex_error *err) {
     struct member *m = calloc(t->count ? t->count : 1, sizeof *m);
     if (!m)
         return chex_error_memory(err, "splits");
     size_t n = 0;
     for (size_t i = 0; i < t->count; i++) {
-        if (split[i] != which)
+        if (seed ? split[i] != which : split[i] == CHEX_SPLIT_UNUSED)
             continue;
         const char *patient = t->rows[i].patient_id;
-        struct chex_rng4 r =
-            chex_rng(seed, CHEX_RNG_SPLIT, chex_hash64(patient, strlen(patient)), 0);
+        struct chex_rng4 r = {{0}};
+        if (seed)
+            r = chex_rng(*seed, CHEX_RNG_SPLIT, chex_hash64(patient, strlen(patient)), 0);
         m[n++] = (struct member){(uint64_t)r.v[1] << 32 | r.v[0], patient, i};
     }
     qsort(m, n, sizeof *m, compare_members);
@@ -128,7 +130,7 @@ static enum chex_status cut(const struct chex_label_table *t, enum chex_split wh
                             struct chex_error *err) {
     struct member *m = NULL;
     size_t count = 0;
-    CHEX_TRY(sort_by_patient(t, split, which, seed, &m, &count, err));
+    CHEX_TRY(sort_by_patient(t, split, which, &seed, &m, &count, err));
     double test_end = f->test * (double)count, val_end = (f->test + f->val) * (double)count;
     for (size_t from = 0, to; from < count; from = to) {
         to = patient_end(m, count, from);
@@ -269,15 +271,9 @@ static void record_shared(struct list_use *use, struct shared *shared, const cha
  * the last of its splits (train < val < test). */
 static enum chex_status find_shared(struct list_use *use, bool drop, struct shared *shared,
                                     struct chex_error *err) {
-    const struct chex_label_table *t = use->table;
-    struct member *m = calloc(t->count ? t->count : 1, sizeof *m);
-    if (!m)
-        return chex_error_memory(err, "splits");
+    struct member *m = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < t->count; i++)
-        if (use->split[i] != CHEX_SPLIT_UNUSED)
-            m[n++] = (struct member){0, t->rows[i].patient_id, i};
-    qsort(m, n, sizeof *m, compare_members);
+    CHEX_TRY(sort_by_patient(use->table, use->split, CHEX_ALL, NULL, &m, &n, err));
     for (size_t from = 0, to; from < n; from = to) {
         to = patient_end(m, n, from);
         enum chex_split first = use->split[m[from].row], last = first;
@@ -312,8 +308,8 @@ static enum chex_status judge_shared(struct list_use *use, enum chex_shared_pati
         snprintf(more, sizeof more, " and %zu more", shared.count - SHOWN_PATIENTS);
     return chex_error_set(
         err, CHEX_E_DATA,
-        "%zu patient%s on two sides: %s%s (the first in %s and %s), expected each "
-        "on one; --shared-patients drop leaves out the images of the lesser side",
+        "%zu patient%s in two splits: %s%s (the first in %s and %s), expected each "
+        "in one; --shared-patients drop leaves out the images of the lesser split",
         shared.count, shared.count == 1 ? " is" : "s are", shared.names, more, shared.from[0],
         shared.from[1]);
 }
@@ -381,7 +377,7 @@ static void fill_report(struct list_use *use, bool cut_val, const char *counts) 
              : cut_val   ? "cut from train by patient"
                          : "none",
              p[CHEX_TEST] ? p[CHEX_TEST] : "none", counts,
-             r->shared_patients ? "" : "; no patient on two sides");
+             r->shared_patients ? "" : "; no patient in two splits");
 }
 
 /* The steps after every row has its split from the lists or from the label file. */
@@ -405,15 +401,15 @@ static enum chex_status finish_official(struct list_use *use, const struct chex_
 /* Uses the splits that the label file states. */
 static enum chex_status use_stated(struct list_use *use, const struct chex_split_lists *lists,
                                    struct chex_error *err) {
-    static const char *const sides[] = {"the images of split train", "the images of split val",
-                                        "the images of split test"};
+    static const char *const stated[] = {"the images of split train", "the images of split val",
+                                         "the images of split test"};
     const struct chex_label_table *t = use->table;
     for (size_t i = 0; i < t->count; i++) {
         int split = t->rows[i].split;
         if (split == CHEX_SPLIT_NOT_STATED)
             continue;
         use->split[i] = (enum chex_split)split;
-        use->path[split] = sides[split];
+        use->path[split] = stated[split];
     }
     char counts[160];
     snprintf(counts, sizeof counts, ", by %.120s", t->split_from);

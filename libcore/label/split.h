@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns the rows of a label table to train, val and test, and audits two sides for shared
- * patients.
+ * Assigns the rows of a label table to train, val and test.
  *
  * All images of a patient are in the same split: a network would otherwise be evaluated on patients
  * that it was trained on.

@@ -26,7 +26,7 @@ done >>chexpert/train.csv
 expect_status 0 chex-shard --images chexpert --labels chexpert/train.csv --output o1 \
     --size 32 --shards 1 --not-stated zeros
 like "$(err)" "train.csv: chexpert \(a header with 'Path' and 'Frontal/Lateral'\), 12 images" "the format is said"
-like "$(err)" "official split: train .*, by the folders of its paths; no patient on two sides" "the log says which split was used"
+like "$(err)" "official split: train .*, by the folders of its paths; no patient in two splits" "the log says which split was used"
 like "$(err)" "not stated: 108, policy zeros" "the log gives the policy for labels that are not stated"
 like "$(out)" "train +9 images" "folder train trains"
 like "$(out)" "val +3 images" "folder valid validates"
@@ -84,7 +84,7 @@ expect_status 3 chex-shard --images mimic --labels packed/mimic-cxr-2.0.0-chexpe
 error_line "packed/mimic-cxr-2.0.0-metadata.csv.gz: gzip: the file ends in the middle of the data" "a cut one is a fault"
 sed -i 's/id-7,\(.*\),test/id-7,\1,train/' mimic/mimic-cxr-2.0.0-split.csv
 expect_status 3 chex-shard "${mimic[@]}" --output o3 "${shards[@]}"
-error_line "1 patient is on two sides: 10000003 \(the first in the images of split train and" "a leak is refused"
+error_line "1 patient is in two splits: 10000003 \(the first in the images of split train and" "a leak is refused"
 [ ! -e o3 ]
 ok $? "a refused command leaves no files"
 expect_status 0 chex-shard "${mimic[@]}" --output o3 --size 32 --shards 1 --shared-patients drop

@@ -84,7 +84,7 @@ static void check_table(const struct chex_label_table *t) {
     }
 }
 
-/* What the file states of its splits never puts a patient on two sides. */
+/* What the file states of its splits never puts a patient in two splits. */
 static void check_splits(const struct chex_label_table *t) {
     static const struct chex_split_lists lists = {
         .fractions = {0.7, 0.1, 0.2}, .seed = 1, .shared_patients = CHEX_SHARED_DROP};

@@ -50,7 +50,7 @@ static void count(const enum chex_split *split, size_t n, size_t out[CHEX_SPLIT_
         out[split[i]]++;
 }
 
-/* No patient on two sides. The images of a patient follow each other in many(). */
+/* No patient in two splits. The images of a patient follow each other in many(). */
 static bool patients_whole(const struct chex_label_table *t, const enum chex_split *split) {
     for (size_t i = 1; i < t->count; i++)
         if (!strcmp(t->rows[i].patient_id, t->rows[i - 1].patient_id) && split[i] != split[i - 1])
@@ -97,7 +97,7 @@ static void check_by_patient(void) {
            fabs((double)n[CHEX_TEST] - 0.2 * images) <= 12,
        "%zu, %zu, %zu of %zu images: within a patient of the fractions", n[CHEX_TRAIN], n[CHEX_VAL],
        n[CHEX_TEST], t->count);
-    OK(patients_whole(t, a), "no patient on two sides");
+    OK(patients_whole(t, a), "no patient in two splits");
     chex_split_by_patient(t, &usual, 1, b, &err);
     OK(!memcmp(a, b, t->count * sizeof *a), "the same seed deals the same");
     chex_split_by_patient(t, &usual, 2, b, &err);
@@ -178,8 +178,8 @@ static void check_explicit(void) {
     write_text("va.txt", "a_1.png\nc_0.png\n");
     write_text("tr.txt", "a_0.png\nb_0.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "1 patient is on two sides: a (the first in ");
-    OK(strstr(err.text, "tr.txt and ") && strstr(err.text, "va.txt), expected each on one"),
+              "1 patient is in two splits: a (the first in ");
+    OK(strstr(err.text, "tr.txt and ") && strstr(err.text, "va.txt), expected each in one"),
        "and in which lists");
     lists.shared_patients = CHEX_SHARED_DROP;
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
@@ -240,7 +240,7 @@ static void check_views(void) {
     chex_labels_free(t);
 }
 
-/* Many patients on two sides: the first five are named. */
+/* Many patients in two splits: the first five are named. */
 static void check_leak(void) {
     char train[128], test[128];
     struct chex_label_table *t = table_of(
@@ -257,7 +257,7 @@ static void check_leak(void) {
                "a_0.png\nb_0.png\nc_0.png\nd_0.png\ne_0.png\nf_0.png\ng_0.png\nh_0.png\n");
     write_text("te.txt", "a_1.png\nb_1.png\nc_1.png\nd_1.png\ne_1.png\nf_1.png\ng_1.png\n");
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "7 patients are on two sides: a, b, c, d, e and 2 more (the first in ");
+              "7 patients are in two splits: a, b, c, d, e and 2 more (the first in ");
     lists.shared_patients = CHEX_SHARED_DROP;
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
     OK(r.shared_patients == 7 && r.shared_images == 7 && r.count[CHEX_TRAIN] == 1 &&
@@ -282,9 +282,10 @@ static void check_stated(void) {
            (int)s[5] == CHEX_SPLIT_UNUSED && r.unused == 1 && !strcmp(r.first_unused, "6.png"),
        "as its rows say: %s", r.text);
     t->rows[1].split = CHEX_TEST;
-    OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
-              "1 patient is on two sides: a (the first in the images of split train and the images "
-              "of split test)");
+    OK_STATUS(
+        chex_split_official(t, &lists, s, &r, &err), CHEX_E_DATA, err,
+        "1 patient is in two splits: a (the first in the images of split train and the images "
+        "of split test)");
     t->rows[1].split = CHEX_TRAIN;
     t->rows[2].split = CHEX_TRAIN;
     lists.fractions = (struct chex_fractions){0.5, 0.25, 0.25};
@@ -324,7 +325,7 @@ static void check_nih_counts(void) {
     BAIL_UNLESS(chex_labels_load(in_dir("nih/labels.csv"), NULL, NULL, &t, &err) == CHEX_OK, "%s",
                 err.text);
     OK_STATUS(chex_split_official(t, &lists, s, &r, &err), CHEX_OK, err, "");
-    OK(strstr(r.text, "86524 and 25596 names, as the NIH's lists have; no patient on two sides") &&
+    OK(strstr(r.text, "86524 and 25596 names, as the NIH's lists have; no patient in two splits") &&
            !r.warning[0] && r.count[CHEX_TEST] == CHEX_NIH_TEST &&
            r.count[CHEX_TRAIN] + r.count[CHEX_VAL] == CHEX_NIH_TRAIN_VAL,
        "%s", r.text);
