@@ -25,14 +25,14 @@
 enum { HUGE_PAGE = 2 << 20, FIRST_CAPACITY = 64 };
 
 bool chex_alloc_grow(void *array, size_t count, size_t *capacity, size_t size) {
-    void *elements;
+    void *old, *grown;
     if (count < *capacity)
         return true;
     const size_t more = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-    memcpy(&elements, array, sizeof elements);
-    if (!(elements = realloc(elements, more * size)))
+    memcpy(&old, array, sizeof old);
+    if (!(grown = realloc(old, more * size)))
         return false;
-    memcpy(array, &elements, sizeof elements);
+    memcpy(array, &grown, sizeof grown);
     *capacity = more;
     return true;
 }
