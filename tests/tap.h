@@ -58,6 +58,19 @@ static inline uint64_t tap_wait_ms(void) { return (uint64_t)(1e3 * tap_wait_s())
            #call, (int)(want), (err).text[0] ? ": " : "", (err).text);                             \
     } while (0)
 
+/* The next two are for calls that put their error in a variable `err` of the caller. */
+
+/* The call must succeed. */
+#define OK_CALL(call)                                                                              \
+    do {                                                                                           \
+        memset(&err, 0, sizeof err);                                                               \
+        enum chex_status tap_st_ = (call);                                                         \
+        OK(tap_st_ == CHEX_OK, "%s is 0%s%s", #call, err.text[0] ? ": " : "", err.text);           \
+    } while (0)
+
+/* The rest cannot do without the call. */
+#define MUST(call) BAIL_UNLESS((call) == CHEX_OK, "%s", err.text)
+
 /* For set-up that the rest cannot do without. */
 #define BAIL_UNLESS(cond, ...)                                                                     \
     do {                                                                                           \

@@ -4,7 +4,6 @@
  */
 #include "base/alloc.h"
 
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

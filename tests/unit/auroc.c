@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/rng.h"
 #include "label/csv.h"
+#include "ranking.h"
 #include "stats/delong.h"
 #include "tap.h"
 
@@ -28,16 +29,13 @@ static double by_pairs(const double *s, const int8_t *y, size_t n) {
 
 /* Each row by itself. */
 static double delong_variance(const struct chex_ranking *r, size_t rows) {
-    struct chex_error err = {0};
     struct chex_delong d;
-    BAIL_UNLESS(chex_delong(r, NULL, rows, NULL, &d, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_delong(r, NULL, rows, NULL, &d, &err));
     return d.variance;
 }
 
 static double auroc(const double *s, const int8_t *y, size_t n, double *variance_out) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s, y, n, 1, &r, &err) == CHEX_OK, "%s", err.text);
+    struct chex_ranking *r = rank(s, y, n);
     double a = chex_ranking_auroc(r);
     if (variance_out)
         *variance_out = delong_variance(r, n);
@@ -74,14 +72,10 @@ static void test_pairs(void) {
 }
 
 static void test_recorded(void) {
-    struct chex_error err = {0};
     char *scores = NULL, *expected = NULL;
     size_t ssize = 0, esize = 0;
-    BAIL_UNLESS(
-        chex_fs_read(TEST_DATA "/eval/scores.csv", 1 << 20, &scores, &ssize, &err) == CHEX_OK &&
-            chex_fs_read(TEST_DATA "/eval/expected.csv", 1 << 20, &expected, &esize, &err) ==
-                CHEX_OK,
-        "%s", err.text);
+    MUST(chex_fs_read(TEST_DATA "/eval/scores.csv", 1 << 20, &scores, &ssize, &err));
+    MUST(chex_fs_read(TEST_DATA "/eval/expected.csv", 1 << 20, &expected, &esize, &err));
     struct chex_csv sc, ec;
     bool more;
     chex_csv_init(&sc, "scores.csv", scores, ssize);
@@ -115,7 +109,6 @@ static void test_recorded(void) {
 }
 
 static void test_limits(void) {
-    struct chex_error err;
     struct chex_ranking *r = NULL;
     double s[] = {0.1, 0.2, NAN, 0.4};
     int8_t y[] = {0, 1, 0, 1};
@@ -141,11 +134,10 @@ static void test_limits(void) {
 }
 
 static void test_stride(void) {
-    struct chex_error err = {0};
     double s[] = {0.9, 0.1, 0.2, 0.8, 0.3, 0.7};
     int8_t y[] = {1, 0, 0, 1, 0, 1};
     struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s + 1, y + 1, 3, 2, &r, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_ranking_create(s + 1, y + 1, 3, 2, &r, &err));
     OK(r->count == 3 && r->positives == 2 && r->negatives == 1 && chex_ranking_auroc(r) == 1.0,
        "a column of a (rows, classes) table");
     OK(r->row[0] == 0 && r->row[1] == 2 && r->row[2] == 1, "row numbers are those of the table");
@@ -153,15 +145,13 @@ static void test_stride(void) {
 }
 
 static void test_roc(void) {
-    struct chex_error err = {0};
     double s[MAX];
     int8_t y[MAX];
     struct chex_ranking *r = NULL;
     struct chex_roc *roc = NULL;
     random_case(5, 40, s, y, MAX);
-    BAIL_UNLESS(chex_ranking_create(s, y, MAX, 1, &r, &err) == CHEX_OK &&
-                    chex_roc_create(r, &roc, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_ranking_create(s, y, MAX, 1, &r, &err));
+    MUST(chex_roc_create(r, &roc, &err));
     double area = 0;
     bool rises = roc->fpr[0] == 0 && roc->tpr[0] == 0;
     for (size_t i = 1; i < roc->count; i++) {
@@ -178,9 +168,8 @@ static void test_roc(void) {
         s[i] = (double)i;
         y[i] = i >= 50;
     }
-    BAIL_UNLESS(chex_ranking_create(s, y, 100, 1, &r, &err) == CHEX_OK &&
-                    chex_roc_create(r, &roc, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_ranking_create(s, y, 100, 1, &r, &err));
+    MUST(chex_roc_create(r, &roc, &err));
     OK(roc->count == 3 && roc->tpr[1] == 1 && roc->fpr[1] == 0,
        "points within straight runs are left out");
     chex_roc_destroy(roc);

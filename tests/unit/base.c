@@ -7,24 +7,24 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/alloc.h"
-#include "base/fs.h"
 #include "base/hash.h"
 #include "base/pool.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "dir.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 static void units(void) {
     uint64_t v = 0;
@@ -132,7 +132,6 @@ static void csv_cells(void) {
 }
 
 static void errors(void) {
-    struct chex_error err;
     char big[2000];
     memset(big, 'x', sizeof big);
     big[sizeof big - 1] = '\0';
@@ -176,12 +175,11 @@ static void count_item(void *arg, size_t item, int worker) {
 }
 
 static void pool(void) {
-    struct chex_error err;
     const int counts[] = {1, 2, 3, 4, 32, 33, 100};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         const int threads = counts[i];
         struct chex_pool *p = NULL;
-        OK_STATUS(chex_pool_create(threads, &p, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_pool_create(threads, &p, &err));
         bool right = true;
         for (size_t round = 0; round < 300; round++) {
             atomic_size_t sum = 0;
@@ -219,10 +217,10 @@ static void cpus(void) {
     large_machine = false;
 }
 
-static int temporaries_in(const char *dir) {
+static int temporaries_in(const char *folder) {
     int n = 0;
-    DIR *d = opendir(dir);
-    BAIL_UNLESS(d, "%s", dir);
+    DIR *d = opendir(folder);
+    BAIL_UNLESS(d, "%s", folder);
     for (struct dirent *e; (e = readdir(d));)
         n += chex_fs_is_temp(e->d_name, NULL);
     closedir(d);
@@ -230,97 +228,81 @@ static int temporaries_in(const char *dir) {
 }
 
 /* None of these calls may wait; the FIFO has no writer. */
-static void refuse_irregular(const char *dir, const char *fifo) {
-    struct chex_error err;
+static void refuse_irregular(const char *folder, const char *fifo) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     char *data;
     int fd = -1, s = socket(AF_UNIX, SOCK_STREAM, 0);
-    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", dir);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/s", folder);
     BAIL_UNLESS(s >= 0 && bind(s, (struct sockaddr *)&at, sizeof at) == 0, "socket");
     OK_STATUS(chex_fs_open(fifo, &fd, NULL, &err), CHEX_E_DATA, err,
               "not a regular file (a FIFO; expected a file)");
     OK_STATUS(chex_fs_open(at.sun_path, &fd, NULL, &err), CHEX_E_DATA, err, "(a socket;");
     OK_STATUS(chex_fs_open("/dev/zero", &fd, NULL, &err), CHEX_E_DATA, err, "(a device;");
-    OK_STATUS(chex_fs_open(dir, &fd, NULL, &err), CHEX_E_DATA, err, "(a folder;");
+    OK_STATUS(chex_fs_open(folder, &fd, NULL, &err), CHEX_E_DATA, err, "(a folder;");
     OK_STATUS(chex_fs_read(fifo, 9, &data, NULL, &err), CHEX_E_DATA, err, "(a FIFO;");
     OK(fd == -1, "no descriptor is given for a file that is refused");
     close(s);
 }
 
-static void touch(const char *dir, const char *name) {
-    char *path = chex_fs_join(dir, name);
-    FILE *f = fopen(path, "w");
-    BAIL_UNLESS(f && fclose(f) == 0, "%s", path);
-    free(path);
-}
-
-static void temporary_files(const char *dir) {
+static void temporary_files(void) {
     static const char *const others[] = {"out.tmp.doc", "out.tmp.", "out2.tmp.7", "xout.tmp.7"};
-    struct chex_error err;
-    char *path = chex_fs_join(dir, "out"), *temp[2] = {NULL, NULL}, *data = NULL;
+    const char *path = dir_path("out"), *name = dir_path("alias");
+    char *temp[2] = {NULL, NULL}, *data = NULL;
     int fd[2] = {-1, -1}, left = 0;
     for (int i = 0; i < 2; i++)
-        OK_STATUS(chex_fs_temp(path, &temp[i], &fd[i], &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_fs_temp(path, &temp[i], &fd[i], &err));
     OK(strcmp(temp[0], temp[1]) != 0 && temporaries_in(dir) == 2, "%s and %s differ", temp[0],
        temp[1]);
     OK(write(fd[0], "new", 3) == 3 && close(fd[0]) == 0, "a temporary file can be written");
-    OK_STATUS(chex_fs_commit(temp[0], path, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_commit(temp[0], path, &err));
     close(fd[1]);
     for (size_t i = 0; i < 4; i++)
-        touch(dir, others[i]);
+        dir_put(others[i], "", 0);
     chex_fs_remove_temps(path);
     for (size_t i = 0; i < 4; i++) {
-        char *other = chex_fs_join(dir, others[i]);
-        left += chex_fs_exists(other);
-        unlink(other);
-        free(other);
+        left += chex_fs_exists(dir_path("%s", others[i]));
+        unlink(dir_path("%s", others[i]));
     }
     OK(left == 4 && temporaries_in(dir) == 0, "leftovers are removed, others stay");
-    char *name = chex_fs_join(dir, "alias");
-    OK_STATUS(chex_fs_alias(path, name, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_alias(path, name, &err));
     OK(chex_fs_read(name, 9, &data, NULL, &err) == CHEX_OK && strcmp(data, "new") == 0,
        "an alias has the content of the file");
     free(data);
-    free(name);
     free(temp[0]);
     free(temp[1]);
-    free(path);
 }
 
 static void files(void) {
-    char dir[] = "/tmp/chex-fs-XXXXXX";
-    struct chex_error err;
-    BAIL_UNLESS(mkdtemp(dir), "mkdtemp");
-    char *deep = chex_fs_join(dir, "a/b/c"), *file = chex_fs_join(deep, "f");
-    OK_STATUS(chex_fs_mkdirs(deep, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_fs_write(file, "hello", 5, &err), CHEX_OK, err, NULL);
+    dir_make();
+    const char *deep = dir_path("a/b/c"), *file = dir_path("a/b/c/f");
+    const char *missing = dir_path("a/b/c/not/yet/there"), *under = dir_path("a/b/c/f/x/y");
+    const char *pipe = dir_path("a/b/c/pipe");
+    OK_CALL(chex_fs_mkdirs(deep, &err));
+    OK_CALL(chex_fs_write(file, "hello", 5, &err));
     OK_STATUS(chex_fs_mkdirs(file, &err), CHEX_E_ENV, err, "cannot make folder");
     char *data = NULL;
     size_t size = 0;
-    OK_STATUS(chex_fs_read(file, 100, &data, &size, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_read(file, 100, &data, &size, &err));
     OK(size == 5 && strcmp(data, "hello") == 0, "what was written is read");
     free(data);
     OK_STATUS(chex_fs_read(file, 4, &data, &size, &err), CHEX_E_DATA, err, "limit of 4");
     OK_STATUS(chex_fs_read(deep, 4, &data, &size, &err), CHEX_E_DATA, err, "regular");
     OK_STATUS(chex_fs_read("/nonexistent", 4, &data, &size, &err), CHEX_E_DATA, err, "No such");
     uint64_t room = 0;
-    char *missing = chex_fs_join(deep, "not/yet/there");
-    OK_STATUS(chex_fs_free_bytes(missing, &room, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_free_bytes(missing, &room, &err));
     OK(room > 0, "free space of a folder that is not there yet");
-    OK_STATUS(chex_fs_check_mkdirs(missing, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_fs_check_mkdirs(deep, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_fs_check_mkdirs("relative", &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_check_mkdirs(missing, &err));
+    OK_CALL(chex_fs_check_mkdirs(deep, &err));
+    OK_CALL(chex_fs_check_mkdirs("relative", &err));
     OK(!chex_fs_exists(missing) && !chex_fs_exists("relative"), "looking makes nothing");
-    char *under = chex_fs_join(file, "x/y");
     struct chex_error made = {0};
     chex_fs_mkdirs(under, &made);
     OK_STATUS(chex_fs_check_mkdirs(under, &err), CHEX_E_ENV, err, made.text);
-    OK_STATUS(chex_fs_check_create(file, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_fs_check_create(missing, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_check_create(file, &err));
+    OK_CALL(chex_fs_check_create(missing, &err));
     OK_STATUS(chex_fs_check_create(under, &err), CHEX_E_ENV, err, "cannot make folder");
     OK_STATUS(chex_fs_make_folder_of(under, &err), CHEX_E_ENV, err, "cannot make folder");
     OK_STATUS(chex_fs_check_create(deep, &err), CHEX_E_ENV, err, "it is a folder");
-    char *pipe = chex_fs_join(deep, "pipe");
     OK(mkfifo(pipe, 0600) == 0, "a pipe");
     OK_STATUS(chex_fs_check_create(pipe, &err), CHEX_E_ENV, err, "pipe: it is a device or a pipe");
     OK_STATUS(chex_fs_write(pipe, "hello", 5, &err), CHEX_E_ENV, err, "it is a device or a pipe");
@@ -328,15 +310,10 @@ static void files(void) {
     OK(stat(pipe, &still) == 0 && S_ISFIFO(still.st_mode), "which is not replaced by a file");
     OK(temporaries_in(deep) == 0, "and no temporary file is left");
     refuse_irregular(deep, pipe);
-    temporary_files(deep);
-    free(pipe);
-    free(under);
-    OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
+    temporary_files();
+    OK_CALL(chex_fs_remove_tree(dir, &err));
     OK(!chex_fs_exists(dir), "the tree is gone");
-    OK_STATUS(chex_fs_remove_tree(dir, &err), CHEX_OK, err, NULL);
-    free(missing);
-    free(deep);
-    free(file);
+    OK_CALL(chex_fs_remove_tree(dir, &err));
 }
 
 /* Whatever vectors are used, at any length and alignment: the digest of the library. */

@@ -6,6 +6,8 @@
 
 #include "tap.h"
 
+static struct chex_error err;
+
 /* Two sockets with a NUMA node each, eight cores, two threads a core: CPUs 0-15. */
 static const char *const dual = "pack:2 numa:1 core:4 pu:2";
 
@@ -49,7 +51,6 @@ static void check_rows(void) {
                                      .may_bind = true,
                                      .wanted_cpus = w->wanted};
         struct chex_binding b = {.note = ""};
-        struct chex_error err = {0};
         enum chex_status st = chex_bind_plan(&in, w->machine, w->cpus, &b, &err);
         OK(st == CHEX_OK && strcmp(b.cpus, w->expect_cpus) == 0 &&
                strcmp(b.numa, w->expect_numa) == 0 && b.threads == w->threads &&
@@ -70,9 +71,7 @@ static void check_long_lists(void) {
     struct chex_launch launch = {.rank = 1023, .size = 1024, .local_size = 16};
     struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .node_count = 16};
     struct chex_binding b;
-    struct chex_error err;
-    OK_STATUS(chex_bind_plan(&in, "pack:2 numa:8 core:32 pu:2", every_second, &b, &err), CHEX_OK,
-              err, NULL);
+    OK_CALL(chex_bind_plan(&in, "pack:2 numa:8 core:32 pu:2", every_second, &b, &err));
     OK(b.cpu_count == 512 && strcmp(b.cpus, every_second) == 0,
        "the list of every second of 1,024 CPUs is whole: %zu bytes", strlen(b.cpus));
     memset(launch.host, 'n', sizeof launch.host - 1);
@@ -87,19 +86,18 @@ static void check_long_lists(void) {
 static void check_edges(void) {
     struct chex_bind_input in = {.local_rank = 1, .local_size = 4, .may_bind = false};
     struct chex_binding b;
-    struct chex_error err;
-    OK_STATUS(chex_bind_plan(&in, dual, "0-15", &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind_plan(&in, dual, "0-15", &b, &err));
     OK(!b.narrowed && strcmp(b.cpus, "0-15") == 0 && b.threads == 4,
        "where binding is refused each rank takes its part of the threads: %d", b.threads);
     OK_STATUS(chex_bind_plan(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "of the 2 CPUs");
     OK_STATUS(chex_bind_plan(&in, "no such thing", "0", &b, &err), CHEX_E_ENV, err, "topology");
 
     in = (struct chex_bind_input){.local_size = 1, .wanted_cpus = 2};
-    OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind_plan(&in, dual, "3", &b, &err));
     OK(strstr(b.note, "SRUN_CPUS_PER_TASK") && strstr(b.note, "runs on 1 CPU "),
        "the note names the cure: %s", b.note);
     in.srun_cpus_set = true;
-    OK_STATUS(chex_bind_plan(&in, dual, "3", &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind_plan(&in, dual, "3", &b, &err));
     OK(strstr(b.note, "slurm.conf"), "srun with an option has another note: %s", b.note);
 
     /* Every other CPU of 4,096: the list is longer than the field. */
@@ -108,7 +106,7 @@ static void check_edges(void) {
     for (int i = 0; i < 4096; i += 2)
         at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%d", i ? "," : "", i);
     in = (struct chex_bind_input){.local_size = 1};
-    OK_STATUS(chex_bind_plan(&in, "core:4096 pu:1", cpus, &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind_plan(&in, "core:4096 pu:1", cpus, &b, &err));
     OK(b.cpu_count == 2048 && strlen(b.cpus) == sizeof b.cpus - 1 &&
            strcmp(b.cpus + strlen(b.cpus) - 3, "...") == 0,
        "a long list is cut, the count is not");
@@ -119,14 +117,13 @@ static void check_here(void) {
     BAIL_UNLESS(sched_getaffinity(0, sizeof mask, &mask) == 0, "no affinity");
     struct chex_launch launch = {.method = "single", .size = 1, .local_size = 1, .nodes = 1};
     struct chex_binding b;
-    struct chex_error err;
     unsetenv("SLURM_CPUS_PER_TASK");
     unsetenv("SRUN_CPUS_PER_TASK");
-    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind(&launch, &b, &err));
     OK(b.cpu_count == CPU_COUNT(&mask) && b.threads == b.cpu_count && !b.narrowed && !b.note[0],
        "one process keeps what it has: %s (%d)", b.cpus, b.cpu_count);
     setenv("SLURM_CPUS_PER_TASK", "4096", 1);
-    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind(&launch, &b, &err));
     OK(strstr(b.note, "is 4096"), "SLURM_CPUS_PER_TASK is compared: %s", b.note);
     unsetenv("SLURM_CPUS_PER_TASK");
 
@@ -134,7 +131,7 @@ static void check_here(void) {
      * and the test was not bound itself. */
     launch = (struct chex_launch){
         .method = "pmix", .size = 2, .local_rank = 1, .rank = 1, .local_size = 2, .nodes = 1};
-    OK_STATUS(chex_bind(&launch, &b, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bind(&launch, &b, &err));
     cpu_set_t after;
     sched_getaffinity(0, sizeof after, &after);
     if (b.narrowed)

@@ -5,6 +5,7 @@
 #include "stats/bootstrap.h"
 
 #include "base/rng.h"
+#include "ranking.h"
 #include "tap.h"
 
 enum { ROWS = 420, CLASSES = 4, PATIENTS = 90, REPLICATES = 150 };
@@ -16,7 +17,6 @@ static struct chex_ranking *rankings[CLASSES];
 
 /* Class 0: no ties; 1: many ties; 2: few positives, so that replicates miss them; 3: undefined. */
 static void make_data(void) {
-    struct chex_error err = {0};
     for (size_t i = 0; i < ROWS; i++) {
         struct chex_rng4 r = chex_rng(11, CHEX_RNG_TEST, i, 0);
         cluster[i] = i < PATIENTS ? (uint32_t)i : chex_rng_below(r.v[0], PATIENTS);
@@ -30,9 +30,7 @@ static void make_data(void) {
         }
     }
     for (int c = 0; c < CLASSES; c++)
-        BAIL_UNLESS(chex_ranking_create(score + c, label + c, ROWS, CLASSES, &rankings[c], &err) ==
-                        CHEX_OK,
-                    "%s", err.text);
+        MUST(chex_ranking_create(score + c, label + c, ROWS, CLASSES, &rankings[c], &err));
 }
 
 /* One replicate of one class: draw, then every weighted pair. */
@@ -71,11 +69,9 @@ static double values[CLASSES * REPLICATES];
 static struct chex_interval interval[CLASSES], mean;
 
 static void test_exact(void) {
-    struct chex_error err = {0};
     struct chex_bootstrap_config config = {.replicates = REPLICATES, .seed = 7};
-    BAIL_UNLESS(chex_bootstrap((const struct chex_ranking *const *)rankings, CLASSES, cluster,
-                               PATIENTS, &config, interval, &mean, values, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_bootstrap((const struct chex_ranking *const *)rankings, CLASSES, cluster, PATIENTS,
+                        &config, interval, &mean, values, &err));
     size_t undefined = 0;
     for (int c = 0; c < CLASSES; c++) {
         int wrong = 0;
@@ -110,10 +106,9 @@ static void test_percentiles(void) {
 }
 
 static void test_threads(void) {
-    struct chex_error err = {0};
     for (int threads = 1; threads <= 5; threads += 2) {
         struct chex_pool *pool = NULL;
-        BAIL_UNLESS(chex_pool_create(threads, &pool, &err) == CHEX_OK, "%s", err.text);
+        MUST(chex_pool_create(threads, &pool, &err));
         struct chex_bootstrap_config config = {REPLICATES, 7, pool};
         struct chex_interval got[CLASSES], got_mean;
         double got_values[CLASSES * REPLICATES];
@@ -130,7 +125,6 @@ static void test_threads(void) {
 /* More rows than u16 sums of u8 weights can hold without a carry. */
 static void test_carry(void) {
     enum { N = 70000, R = 64 };
-    struct chex_error err = {0};
     double *s = calloc(N, sizeof *s);
     int8_t *y = calloc(N, sizeof *y);
     uint32_t *one = calloc(N, sizeof *one);
@@ -140,14 +134,12 @@ static void test_carry(void) {
         y[i] = i == N - 1 || i == N / 2;
         one[i] = i & 1;
     }
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s, y, N, 1, &r, &err) == CHEX_OK, "%s", err.text);
+    struct chex_ranking *r = rank(s, y, N);
     const struct chex_ranking *list[] = {r};
     struct chex_bootstrap_config config = {.replicates = R, .seed = 3};
     struct chex_interval got, got_mean;
     double v[R];
-    BAIL_UNLESS(chex_bootstrap(list, 1, one, 2, &config, &got, &got_mean, v, &err) == CHEX_OK, "%s",
-                err.text);
+    MUST(chex_bootstrap(list, 1, one, 2, &config, &got, &got_mean, v, &err));
     int wrong = 0, seen[3] = {0};
     for (int i = 0; i < R; i++) {
         struct chex_rng4 q = chex_rng(3, CHEX_RNG_BOOTSTRAP, 0, (uint32_t)i);
@@ -166,13 +158,12 @@ static void test_carry(void) {
 }
 
 static void test_weights(void) {
-    struct chex_error err;
     uint8_t weights[3 * CHEX_BOOTSTRAP_LANES];
-    OK_STATUS(chex_bootstrap_draw(1, 64, 1, 255, weights, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bootstrap_draw(1, 64, 1, 255, weights, &err));
     OK(weights[0] == 255 && weights[63] == 255, "255 draws of one cluster still fit");
     OK_STATUS(chex_bootstrap_draw(1, 64, 1, 256, weights, &err), CHEX_E_DATA, err,
               "replicate 64 draws cluster 0 more than 255 times");
-    OK_STATUS(chex_bootstrap_draw(1, 0, 3, 30, weights, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bootstrap_draw(1, 0, 3, 30, weights, &err));
     bool sums = true;
     for (int l = 0; l < CHEX_BOOTSTRAP_LANES; l++)
         sums = sums && weights[l] + weights[64 + l] + weights[128 + l] == 30;
@@ -180,7 +171,7 @@ static void test_weights(void) {
     const char *ids[] = {"p2", "p1", "p2", "", "p1", ""};
     uint32_t numbers[6];
     size_t clusters = 0;
-    OK_STATUS(chex_bootstrap_cluster(ids, 6, numbers, &clusters, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_bootstrap_cluster(ids, 6, numbers, &clusters, &err));
     OK(clusters == 3 && numbers[0] == 0 && numbers[1] == 1 && numbers[2] == 0 && numbers[3] == 2 &&
            numbers[4] == 1 && numbers[5] == 2,
        "patients are numbered in order of appearance");

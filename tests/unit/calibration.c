@@ -7,24 +7,17 @@
 #include "stats/calibration.h"
 
 #include "../simulated_labels.h"
+#include "ranking.h"
 #include "stats/logistic.h"
 #include "tap.h"
 
 static struct simulated_set set;
 
-static struct chex_ranking *rank(const double *s, const int8_t *y, size_t rows) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s, y, rows, 1, &r, &err) == CHEX_OK, "%s", err.text);
-    return r;
-}
-
 static struct chex_calibration_figures figures_of(const struct chex_ranking *r,
                                                   const uint32_t *patient, size_t patients) {
-    struct chex_error err = {0};
     static struct chex_calibration_figures f;
     const struct chex_clusters k = {patient, patients, true};
-    BAIL_UNLESS(chex_calibration_create(r, &k, &f, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_calibration_create(r, &k, &f, &err));
     return f;
 }
 
@@ -62,56 +55,54 @@ static void test_figures(void) {
     chex_ranking_destroy(r);
 }
 
+/* The figures of 40 rows, each its own patient. */
+static struct chex_calibration_figures of_rows(const double *s, const int8_t *y) {
+    struct chex_ranking *r = rank(s, y, 40);
+    const struct chex_calibration_figures f = figures_of(r, NULL, 40);
+    chex_ranking_destroy(r);
+    return f;
+}
+
 static void test_undefined(void) {
     double s[40];
     int8_t y[40] = {0};
     for (int i = 0; i < 40; i++)
         s[i] = (i + 0.5) / 40;
-    struct chex_ranking *r = rank(s, y, 40);
-    struct chex_calibration_figures f = figures_of(r, NULL, 40);
+    struct chex_calibration_figures f = of_rows(s, y);
     OK(isnan(f.slope.value) && isnan(f.in_the_large.value) && f.brier.value > 0 &&
            isnan(f.brier.interval.low),
        "without positives there is a Brier score, but no slope and no interval");
-    chex_ranking_destroy(r);
     for (int i = 20; i < 40; i++)
         y[i] = 1;
-    r = rank(s, y, 40);
-    f = figures_of(r, NULL, 40);
+    f = of_rows(s, y);
     OK(isnan(f.slope.value) && isnan(f.intercept.value) && !isnan(f.in_the_large.value),
        "perfect separation has no slope");
-    chex_ranking_destroy(r);
     for (int i = 0; i < 40; i++) {
         s[i] = 1;
         y[i] = i < 10;
     }
-    r = rank(s, y, 40);
-    f = figures_of(r, NULL, 40);
+    f = of_rows(s, y);
     OK(fabs(f.in_the_large.value + 16.635532273 + log(3)) < 1e-6,
        "calibration in the large is found if all probabilities are saturated (%.9f)",
        f.in_the_large.value);
-    chex_ranking_destroy(r);
     for (int i = 0; i < 40; i++) {
         s[i] = 0.3;
         y[i] = i >= 20;
     }
-    r = rank(s, y, 40);
-    f = figures_of(r, NULL, 40);
+    f = of_rows(s, y);
     OK(isnan(f.slope.value) && fabs(f.reliability.bin[3].observed.value - 0.5) < 1e-12,
        "equal probabilities have no slope, and all bins the same share");
-    chex_ranking_destroy(r);
     for (int i = 0; i < 40; i++) {
         s[i] = i % 2;
         y[i] = i % 4 > 1 ? 1 : 0;
     }
-    r = rank(s, y, 40);
-    f = figures_of(r, NULL, 40);
+    f = of_rows(s, y);
     OK(fabs(f.slope.value) < 1e-9 && f.brier.value == 0.5 && f.histogram.positives[19] == 10,
        "probabilities of 0 and 1 have a finite logit of 16.6 (slope %g, Brier %g)", f.slope.value,
        f.brier.value);
     OK(fabs(chex_logit(1) - CHEX_LOGIT_MAX) < 1e-9 &&
            fabs(chex_logit(1 - 0x1p-24) - CHEX_LOGIT_MAX) < 1e-8 && chex_logit(0) == -chex_logit(1),
        "which is that of the last fp32 number below 1");
-    chex_ranking_destroy(r);
 }
 
 static void test_calibrate(void) {
@@ -130,7 +121,6 @@ static void test_calibrate(void) {
 static void test_recalibrate(void) {
     static const double one[] = {0.1, 0.9}, slope = 1.5, shift = 0.5;
     static const int8_t wrong[] = {1, 0};
-    struct chex_error err = {0};
     struct chex_calibration c[2];
     bool fitted[2];
     labels_fill(&set, &labels_designs[3], 0, 4000, 6, 0);

@@ -5,13 +5,13 @@
  */
 #include "infer/cam.h"
 
-#include <unistd.h>
-
 #include "base/alloc.h"
-#include "base/fs.h"
+#include "dir.h"
 #include "images.h"
 #include "infer/cam_picture.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { CLASSES = 14, PATCH = 16 };
 
@@ -26,11 +26,10 @@ static struct chex_engine *engine_for(const struct chex_net *net, int size,
     const struct chex_engine_config config = {
         .net = net, .image_size = size, .batch = 1, .precision = precision, .threads = 2};
     struct chex_engine *e = NULL;
-    struct chex_error err = {0};
     float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
     BAIL_UNLESS(state && chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
     chex_net_init_state(net, 1, 1, state);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err));
     free(state);
     return e;
 }
@@ -40,7 +39,6 @@ static struct chex_cam *maps_of(struct chex_engine *e, const struct place *patch
     const int size = e->config.image_size;
     float *pixels = chex_alloc_zeroed((size_t)size * (size_t)size, sizeof *pixels);
     struct chex_cam *cam = NULL;
-    struct chex_error err = {0};
     BAIL_UNLESS(pixels, "out of memory");
     for (int y = 0; y < size; y++)
         for (int x = 0; x < size; x++)
@@ -48,7 +46,7 @@ static struct chex_cam *maps_of(struct chex_engine *e, const struct place *patch
                 patch && fabs(x - patch->x) < PATCH / 2.0 && fabs(y - patch->y) < PATCH / 2.0
                     ? 1
                     : 0.4f;
-    BAIL_UNLESS(chex_cam_create(e, pixels, &cam, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_cam_create(e, pixels, &cam, &err));
     free(pixels);
     return cam;
 }
@@ -102,9 +100,8 @@ static void follows_patch(struct chex_engine *e, const struct chex_cam *without,
 static void network(const char *model, double first) {
     const int size = TAP_SLOW_BUILD ? 160 : 224;
     struct chex_net *net = NULL;
-    struct chex_error err = {0};
     double first_px, step_px;
-    BAIL_UNLESS(chex_net_create(model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, CLASSES, &net, &err));
     chex_cam_place(net, &first_px, &step_px);
     OK(first_px == first && step_px == 32, "%s: positions at %g + 32 i", model, first_px);
     struct chex_engine *e = engine_for(net, size, CHEX_FP32);
@@ -215,12 +212,11 @@ static void picture(void) {
     static const int first[] = {0}, second[] = {1}, both[] = {0, 1};
     const struct chex_cam cam = {2, 2, 14, 32, lower_right, image_logits};
     struct chex_image image = {0};
-    struct chex_error err = {0};
     struct chex_cam_sheet c = {0};
-    BAIL_UNLESS(chex_image_reserve(&image, SIDE, SIDE, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_image_reserve(&image, SIDE, SIDE, &err));
     memset(image.pixels, GREY, SIDE * SIDE);
     struct chex_cam_picture p = picture_of(&cam, &image, first, 1);
-    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_cam_draw(&p, &c, &err));
     OK(c.width == SIDE && c.height == SIDE, "one tile alone has the size of the radiograph");
     int wrong = 0, coloured = 0, frame = 0;
     const double crop = 8.0 / 80 * SIDE; /* so much is cut off on each side */
@@ -242,35 +238,31 @@ static void picture(void) {
     const int x = SIDE * 3 / 4, y = SIDE * 3 / 4;
     const uint8_t *at = c.rgb + 3 * (y * c.width + x);
     OK(at[0] > GREY && at[0] > at[2], "in warm colours");
-    char dir[] = "/tmp/chex-cam-XXXXXX";
-    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
-    char *path = chex_fs_join(dir, "cam.png");
+    dir_make();
+    const char *path = dir_path("cam.png");
     const char *texts[] = {"Title", "Mass", "Source", "N\xc3\xb3.png", NULL};
-    OK_STATUS(chex_cam_write_png(&c, path, texts, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_cam_write_png(&c, path, texts, &err));
     char *bytes = NULL;
     size_t size = 0;
     struct chex_image_reader *reader = NULL;
     struct chex_image read = {0};
-    BAIL_UNLESS(chex_fs_read(path, 1 << 24, &bytes, &size, &err) == CHEX_OK &&
-                    chex_image_reader_create(&reader, &err) == CHEX_OK,
-                "%s", err.text);
-    OK_STATUS(image_load(reader, path, &read, &err), CHEX_OK, err, NULL);
+    MUST(chex_fs_read(path, 1 << 24, &bytes, &size, &err));
+    MUST(chex_image_reader_create(&reader, &err));
+    OK_CALL(image_load(reader, path, &read, &err));
     OK(read.width == c.width && read.height == c.height, "the file is a PNG of %d x %d px",
        read.width, read.height);
     OK(memmem(bytes, size, "tEXtTitle\0Mass", 14) && memmem(bytes, size, "iTXtSource\0", 11) &&
            memmem(bytes, size, "N\xc3\xb3.png", 7),
        "with its texts");
-    free(path);
-    path = chex_fs_join(dir, "no/cam.png");
-    OK_STATUS(chex_cam_write_png(&c, path, NULL, &err), CHEX_E_ENV, err, "no/cam.png");
-    free(path);
+    OK_STATUS(chex_cam_write_png(&c, dir_path("no/cam.png"), NULL, &err), CHEX_E_ENV, err,
+              "no/cam.png");
     free(bytes);
     chex_image_release(&read);
     chex_image_reader_destroy(reader);
     free(c.rgb);
 
     p = picture_of(&cam, &image, second, 1);
-    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_cam_draw(&p, &c, &err));
     coloured = 0;
     for (int k = 0; k < SIDE * SIDE; k++)
         coloured += !is_grey(&c, k % SIDE, k / SIDE);
@@ -278,18 +270,18 @@ static void picture(void) {
     free(c.rgb);
 
     p = picture_of(&cam, &image, both, 2);
-    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_cam_draw(&p, &c, &err));
     OK(c.width == 2 * SIDE + CHEX_CAM_GAP_PX && c.height == SIDE, "two tiles beside each other");
     free(c.rgb);
     image.width = 64;
     image.height = 30;
     p = picture_of(&cam, &image, first, 1);
     p.view = chex_cam_view_of(64, 30, 80, 64);
-    OK_STATUS(chex_cam_draw(&p, &c, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_cam_draw(&p, &c, &err));
     OK(c.width == SIDE && c.height == 30 * 8, "a small image is enlarged eightfold");
     free(c.rgb);
     chex_image_release(&image);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
 }
 
 int main(void) {

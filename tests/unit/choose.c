@@ -9,26 +9,24 @@
 #include "tap.h"
 #include "thread_ranks.h"
 
+static struct chex_error err;
+
 static void choose_gpu(const struct chex_launch *launch, struct chex_group *group) {
     const struct chex_binding binding = {.cpus = "2-3"};
     const struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .allotted = true};
     struct chex_gpu gpu = {.name = ""};
-    struct chex_error err;
     const char *spec = NULL;
     bool has = true;
-    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cpu", &gpu, &has, &err), CHEX_OK,
-              err, NULL);
+    OK_CALL(chex_choose_gpu(launch, group, &binding, &view, "cpu", &gpu, &has, &err));
     OK(!has, "the cpu engine uses none");
     unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("FAKE_NVML", TEST_DATA "/gpu/two-h200.txt", 1);
-    OK_STATUS(chex_choose_engine("auto", &view, &spec, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_choose_engine("auto", &view, &spec, &err));
     OK(spec && strcmp(spec, "cuda") == 0, "auto is cuda where a GPU can be used");
-    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda:s1", &gpu, &has, &err), CHEX_OK,
-              err, NULL);
+    OK_CALL(chex_choose_gpu(launch, group, &binding, &view, "cuda:s1", &gpu, &has, &err));
     OK(has && strcmp(gpu.pci_bus_id, "0000:5d:00.0") == 0, "the GPU that is close to CPUs 2 and 3");
     setenv("FAKE_NVML", TEST_DATA "/gpu/sick.txt", 1);
-    OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err), CHEX_OK,
-              err, NULL);
+    OK_CALL(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err));
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
     OK_STATUS(chex_choose_gpu(launch, group, &binding, &view, "cuda", &gpu, &has, &err),
               CHEX_E_NODE, err, "GPU 0000:1b:00.0 of node");
@@ -75,13 +73,12 @@ int main(void) {
                                       .node_count = 2,
                                       .visible = "1",
                                       .source = "SLURM_GPUS_ON_NODE"};
-    struct chex_error err;
     const char *spec = NULL;
     chex_log_init("choose", CHEX_LOG_ERROR);
     setenv("CHEX_LIBDIR", "/nonexistent", 1);
-    OK_STATUS(chex_choose_engine("auto", &none, &spec, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_choose_engine("auto", &none, &spec, &err));
     OK(spec && strcmp(spec, "cpu") == 0, "auto without a GPU is cpu");
-    OK_STATUS(chex_choose_engine("ref", &own, &spec, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_choose_engine("ref", &own, &spec, &err));
     OK(spec && strcmp(spec, "ref") == 0, "what is asked for by name is taken, GPU or not");
     spec = NULL;
     OK_STATUS(chex_choose_engine("warp", &own, &spec, &err), CHEX_E_USAGE, err,
@@ -109,10 +106,9 @@ int main(void) {
     struct chex_launch launch = {0};
     enum chex_precision precision = CHEX_FP16;
     struct chex_group *group = NULL;
-    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
-    BAIL_UNLESS(chex_group_of_launch(&launch, CHEX_GROUP_START_MS, &group, &err) == CHEX_OK, "%s",
-                err.text);
-    OK_STATUS(chex_choose_precision(group, "ref", false, &precision, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_launch_init(&launch, &err));
+    MUST(chex_group_of_launch(&launch, CHEX_GROUP_START_MS, &group, &err));
+    OK_CALL(chex_choose_precision(group, "ref", false, &precision, &err));
     OK(precision == CHEX_FP32, "ref's usual precision is fp32");
     choose_precision();
     choose_gpu(&launch, group);

@@ -6,10 +6,10 @@
 #include "engine/cost.h"
 #include "train/bench_layers.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { MAX_OPS = 256, N = 3 };
 
@@ -17,13 +17,12 @@ static struct chex_net *net;
 static struct chex_op_cost costs[MAX_OPS];
 
 static void cost(const char *model, int size, int element_bytes, bool training) {
-    struct chex_error err = {0};
     chex_net_destroy(net);
     net = NULL;
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
     BAIL_UNLESS(net->op_count < MAX_OPS, "%d operations", net->op_count);
     const struct chex_cost_shape shape = {size, N, element_bytes, training};
-    BAIL_UNLESS(chex_net_cost(net, &shape, costs, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_cost(net, &shape, costs, &err));
 }
 
 static void check(const char *name, double flop, double flop_back, double bytes,
@@ -162,7 +161,6 @@ int main(void) {
     check_resnet();
     check_roofline();
     const struct chex_cost_shape small = {31, 1, 4, true};
-    struct chex_error err;
     OK_STATUS(chex_net_cost(net, &small, costs, &err), CHEX_E_USAGE, err, "--image-size 31");
     chex_net_destroy(net);
     return tap_done();

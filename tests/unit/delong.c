@@ -6,6 +6,7 @@
 #include "stats/delong.h"
 
 #include "../simulated.h"
+#include "ranking.h"
 #include "tap.h"
 
 static struct simulated_set set;
@@ -13,12 +14,9 @@ static double part[SIMULATED_ROWS];
 
 static struct chex_delong delong_of(const double *score, const int8_t *label, size_t rows,
                                     const uint32_t *cluster, size_t clusters) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
+    struct chex_ranking *r = rank(score, label, rows);
     struct chex_delong d;
-    BAIL_UNLESS(chex_ranking_create(score, label, rows, 1, &r, &err) == CHEX_OK &&
-                    chex_delong(r, cluster, clusters, part, &d, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_delong(r, cluster, clusters, part, &d, &err));
     chex_ranking_destroy(r);
     return d;
 }
@@ -180,9 +178,8 @@ static void test_many(void) {
 }
 
 static struct chex_interval mean_of(int classes, bool alike) {
-    struct chex_error err = {0};
     struct chex_delong_mean mean;
-    BAIL_UNLESS(chex_delong_mean_create(&mean, SIMULATED_ROWS, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_delong_mean_create(&mean, SIMULATED_ROWS, &err));
     for (int c = 0; c < classes; c++) {
         simulated_fill(&set, &simulated_designs[0], 0.8, 50, 500, 6, alike ? 0 : (uint32_t)c);
         const struct chex_delong d = delong_of_set();
@@ -200,10 +197,9 @@ static void test_mean(void) {
     OK(fabs(one.low - same.low) < 1e-12 && fabs(one.high - same.high) < 1e-12,
        "the mean of five equal classes is as uncertain as one of them");
     const double share = (other.high - other.low) / (one.high - one.low);
-    struct chex_error err = {0};
     struct chex_delong_mean m;
     simulated_fill(&set, &simulated_designs[0], 0.8, 50, 500, 6, 0);
-    BAIL_UNLESS(chex_delong_mean_create(&m, set.patients, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_delong_mean_create(&m, set.patients, &err));
     const struct chex_delong d = delong_of_set();
     const struct chex_interval se = chex_delong_one_se(&d), logit = chex_delong_logit_interval(&d);
     for (int c = 0; c < 5; c++)

@@ -6,59 +6,32 @@
  */
 #include "infer/deployment.h"
 
-#include <unistd.h>
-
-#include "base/fs.h"
+#include "dir.h"
 #include "tap.h"
+#include "tiny_net.h"
 
-static char dir[256];
+static struct chex_error err;
 static char name_a[] = "A", name_b[] = "B", name_c[] = "C", name_d[] = "D";
 static char *names[] = {name_a, name_b, name_c};
 enum { CLASSES = 3 };
 
-static const char *path_of(const char *name) {
-    static char path[400];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
-
-static struct chex_net *tiny_net(void) {
-    struct chex_net *n = chex_net_new("tiny", CLASSES);
-    const int a = chex_net_add_buffer(n, 4);
-    struct chex_op conv = {.kind = CHEX_OP_CONV, .in = CHEX_NET_IMAGE, .in_channels = 3};
-    conv.in_bn = CHEX_NET_NONE;
-    conv.out = a;
-    conv.out_channels = 4;
-    conv.kernel = 3;
-    conv.stride = conv.pad = 1;
-    chex_net_add_op(n, conv, "features.conv0");
-    struct chex_op head = {.kind = CHEX_OP_HEAD, .in = a, .in_channels = 4};
-    head.in_bn = chex_net_add_bn(n, "features.norm5", a, 4);
-    chex_net_add_op(n, head, "classifier");
-    BAIL_UNLESS(chex_net_finish(n, NULL) == CHEX_OK, "network");
-    return n;
-}
-
 static void test_round_trip(void) {
-    struct chex_error err = {0};
-    struct chex_net *net = tiny_net();
+    struct chex_net *net = tiny_net(CLASSES);
     float state[400];
     struct chex_deployment *d = NULL, *back = NULL, *other = NULL;
     struct chex_safetensors_about about = {.class_names = names, .classes = CLASSES};
     BAIL_UNLESS(net->state_count <= 400, "state");
     for (size_t i = 0; i < net->state_count; i++)
         state[i] = (float)i / 7;
-    BAIL_UNLESS(chex_deployment_create(CLASSES, names, &d, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_deployment_create(CLASSES, names, &d, &err));
     d->rule = strdup("youden");
     d->recalibration = strdup("platt");
     d->threshold[0] = 1.0 / 3;
     d->threshold[2] = 0.1f;
     d->calibration[2] = (struct chex_calibration){0.7, -1.0 / 9};
     d->views[CHEX_VIEW_PA] = 5;
-    OK_STATUS(chex_deployment_write(path_of("d.safetensors"), net, state, 3, &about, d, &err),
-              CHEX_OK, err, NULL);
-    OK_STATUS(chex_deployment_read(path_of("d.safetensors"), net, state, &back, &err), CHEX_OK, err,
-              NULL);
+    OK_CALL(chex_deployment_write(dir_path("d.safetensors"), net, state, 3, &about, d, &err));
+    OK_CALL(chex_deployment_read(dir_path("d.safetensors"), net, state, &back, &err));
     OK(back && back->classes == CLASSES && strcmp(back->class_names[2], "C") == 0 &&
            back->threshold[0] == 1.0 / 3 && isnan(back->threshold[1]) &&
            back->threshold[2] == (double)0.1f,
@@ -69,23 +42,22 @@ static void test_round_trip(void) {
            !back->features,
        "so do calibration, views and texts");
     state[7] += 1;
-    OK_STATUS(chex_deployment_read(path_of("d.safetensors"), net, state, &other, &err), CHEX_E_DATA,
-              err, "the thresholds are those of other parameters");
+    OK_STATUS(chex_deployment_read(dir_path("d.safetensors"), net, state, &other, &err),
+              CHEX_E_DATA, err, "the thresholds are those of other parameters");
     OK(!other, "and gives no deployment");
-    OK_STATUS(chex_safetensors_write(path_of("plain.safetensors"), net, state, 3, &about, &err),
-              CHEX_OK, err, NULL);
-    OK(chex_deployment_read(path_of("plain.safetensors"), net, state, &other, &err) == CHEX_OK &&
+    OK_CALL(chex_safetensors_write(dir_path("plain.safetensors"), net, state, 3, &about, &err));
+    OK(chex_deployment_read(dir_path("plain.safetensors"), net, state, &other, &err) == CHEX_OK &&
            !other,
        "a file without the part has no deployment");
     OK_STATUS(
-        chex_deployment_thresholds(path_of("plain.safetensors"), CLASSES, names, &other, &err),
+        chex_deployment_thresholds(dir_path("plain.safetensors"), CLASSES, names, &other, &err),
         CHEX_E_DATA, err, "no deployment part");
     char *swapped[] = {name_c, name_a}, *unknown[] = {name_a, name_d};
-    OK(chex_deployment_thresholds(path_of("d.safetensors"), 2, swapped, &other, &err) == CHEX_OK &&
+    OK(chex_deployment_thresholds(dir_path("d.safetensors"), 2, swapped, &other, &err) == CHEX_OK &&
            other->threshold[0] == (double)0.1f && other->threshold[1] == 1.0 / 3,
        "thresholds are found by the names of the classes");
     chex_deployment_destroy(other);
-    OK_STATUS(chex_deployment_thresholds(path_of("d.safetensors"), 2, unknown, &other, &err),
+    OK_STATUS(chex_deployment_thresholds(dir_path("d.safetensors"), 2, unknown, &other, &err),
               CHEX_E_DATA, err, "no threshold for finding D");
     chex_deployment_destroy(d);
     chex_deployment_destroy(back);
@@ -114,11 +86,8 @@ static void test_json(void) {
         {"", CHEX_E_DATA, "no thresholds"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct chex_error err = {0};
         struct chex_deployment *d = NULL;
-        const char *path = path_of("t.json");
-        BAIL_UNLESS(chex_fs_write(path, cases[i].text, strlen(cases[i].text), &err) == CHEX_OK,
-                    "%s", err.text);
+        const char *path = dir_put_text("t.json", cases[i].text);
         OK_STATUS(chex_deployment_thresholds(path, CLASSES, names, &d, &err), cases[i].status, err,
                   cases[i].what);
         if (cases[i].status == CHEX_OK)
@@ -130,11 +99,9 @@ static void test_json(void) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    snprintf(dir, sizeof dir, "/tmp/chex-deployment.XXXXXX");
-    BAIL_UNLESS(mkdtemp(dir), "mkdtemp");
+    dir_make();
     test_round_trip();
     test_json();
-    chex_fs_remove_tree(dir, &err);
+    dir_remove();
     return tap_done();
 }

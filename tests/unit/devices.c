@@ -5,10 +5,10 @@
  */
 #include "launch/devices.h"
 
-#include <unistd.h>
-
-#include "base/fs.h"
+#include "dir.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 /* "1b:4 5d:0" is a rank's view: bus, and how many of its CPUs are close. */
 static struct chex_gpu_candidate seat(int rank, const char *view) {
@@ -26,45 +26,34 @@ static struct chex_gpu_candidate seat(int rank, const char *view) {
 struct row {
     const char *what;
     const char *views[8]; /* of each rank */
+    const char *taken;    /* buses in the order of ranks, or NULL: refused */
     bool share;
-    const char *taken; /* buses in the order of ranks, or NULL: refused */
 };
 
 static const struct row rows[] = {
-    {"one rank, one GPU", {"1b:0"}, false, "1b"},
-    {"one rank takes the first of two", {"1b:0 5d:0"}, false, "1b"},
-    {"or the closer one", {"1b:0 5d:8"}, false, "5d"},
-    {"ranks that see their own only, in any order", {"5d:0", "1b:0"}, false, "5d 1b"},
-    {"ranks that see all take them in the order of buses",
-     {"1b:4 5d:4", "1b:4 5d:4"},
-     false,
-     "1b 5d"},
-    {"the order in which CUDA lists them does not matter",
-     {"5d:0 1b:0", "1b:0 5d:0"},
-     false,
-     "1b 5d"},
-    {"the second socket's rank gets the second socket's GPU",
-     {"1b:0 5d:8", "1b:8 5d:0"},
-     false,
-     "5d 1b"},
+    {"one rank, one GPU", {"1b:0"}, "1b"},
+    {"one rank takes the first of two", {"1b:0 5d:0"}, "1b"},
+    {"or the closer one", {"1b:0 5d:8"}, "5d"},
+    {"ranks that see their own only, in any order", {"5d:0", "1b:0"}, "5d 1b"},
+    {"ranks that see all take them in the order of buses", {"1b:4 5d:4", "1b:4 5d:4"}, "1b 5d"},
+    {"the order in which CUDA lists them does not matter", {"5d:0 1b:0", "1b:0 5d:0"}, "1b 5d"},
+    {"the second socket's rank gets the second socket's GPU", {"1b:0 5d:8", "1b:8 5d:0"}, "5d 1b"},
     {"two sockets, four GPUs",
      {"1b:4 2c:4 9a:0 ab:0", "1b:0 2c:0 9a:4 ab:4", "1b:4 2c:4 9a:0 ab:0", "1b:0 2c:0 9a:4 ab:4"},
-     false,
      "1b 9a 2c ab"},
-    {"who has a choice leaves the only one to who has none", {"1b:8 5d:0", "1b:8"}, false, "5d 1b"},
-    {"a chain of such moves", {"1b:0 5d:0", "1b:0 5d:0 9a:0", "1b:0"}, false, "5d 9a 1b"},
-    {"fewer ranks than GPUs", {"1b:0 2c:0 9a:0", "1b:0 2c:0 9a:0"}, false, "1b 2c"},
-    {"two ranks and one GPU", {"1b:0", "1b:0"}, false, NULL},
-    {"three ranks that see two", {"1b:0 5d:0", "1b:0 5d:0", "1b:0 5d:0"}, false, NULL},
-    {"two that see the same one of two", {"1b:0", "1b:0", "5d:0"}, false, NULL},
-    {"MPS: two ranks and one GPU", {"1b:0", "1b:0"}, true, "1b 1b"},
-    {"MPS: evenly", {"1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0"}, true, "1b 1b 5d 5d"},
-    {"MPS: ranks share no GPU without need", {"1b:8 5d:0", "1b:8 5d:0"}, true, "1b 5d"},
+    {"who has a choice leaves the only one to who has none", {"1b:8 5d:0", "1b:8"}, "5d 1b"},
+    {"a chain of such moves", {"1b:0 5d:0", "1b:0 5d:0 9a:0", "1b:0"}, "5d 9a 1b"},
+    {"fewer ranks than GPUs", {"1b:0 2c:0 9a:0", "1b:0 2c:0 9a:0"}, "1b 2c"},
+    {"two ranks and one GPU", {"1b:0", "1b:0"}, NULL},
+    {"three ranks that see two", {"1b:0 5d:0", "1b:0 5d:0", "1b:0 5d:0"}, NULL},
+    {"two that see the same one of two", {"1b:0", "1b:0", "5d:0"}, NULL},
+    {"MPS: two ranks and one GPU", {"1b:0", "1b:0"}, "1b 1b", true},
+    {"MPS: evenly", {"1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0", "1b:8 5d:0"}, "1b 1b 5d 5d", true},
+    {"MPS: ranks share no GPU without need", {"1b:8 5d:0", "1b:8 5d:0"}, "1b 5d", true},
 };
 
 static void run_row(const struct row *w) {
     struct chex_gpu_candidate seats[8];
-    struct chex_error err = {0};
     int n = 0, chosen[8];
     char got[64] = "";
     for (; n < 8 && w->views[n]; n++)
@@ -154,11 +143,10 @@ static void names(void) {
 
 static void parts(void) {
     struct chex_gpu_candidate seats[2] = {seat(0, "1b:0"), seat(1, "1b:0")};
-    struct chex_error err;
     int chosen[2] = {-1, -1};
     snprintf(seats[0].gpus[0].uuid, CHEX_UUID_BYTES, "MIG-b");
     snprintf(seats[1].gpus[0].uuid, CHEX_UUID_BYTES, "MIG-a");
-    OK_STATUS(chex_gpu_assign(seats, 2, false, chosen, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_gpu_assign(seats, 2, false, chosen, &err));
     OK(chosen[0] == 0 && chosen[1] == 0, "two parts of one GPU are two");
     seats[1].count = 0;
     OK_STATUS(chex_gpu_assign(seats, 2, false, chosen, &err), CHEX_E_ENV, err,
@@ -169,7 +157,7 @@ static void parts(void) {
         exit(1);
     for (int i = 0; i <= CHEX_GPU_RANKS; i++)
         many[i] = seat(i, "0:9 1:9 2:9 3:9 4:0 5:0 6:0 7:0");
-    OK_STATUS(chex_gpu_assign(many, CHEX_GPU_RANKS, true, taken, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_gpu_assign(many, CHEX_GPU_RANKS, true, taken, &err));
     for (int i = 0; i < CHEX_GPU_RANKS; i++)
         same += taken[i] == 0;
     OK(same == CHEX_GPU_RANKS / 8, "64 ranks under MPS: 8 on each of 8");
@@ -180,19 +168,17 @@ static void parts(void) {
 }
 
 static void mps(void) {
-    char dir[] = "/tmp/chex-mps.XXXXXX", text[32];
-    struct chex_error err;
-    BAIL_UNLESS(mkdtemp(dir), "mkdtemp");
+    char text[32];
+    dir_make();
     setenv("CUDA_MPS_PIPE_DIRECTORY", dir, 1);
     OK(!chex_gpu_mps(), "no MPS daemon");
-    char *path = chex_fs_join(dir, "nvidia-cuda-mps-control.pid");
+    const char *path = dir_path("nvidia-cuda-mps-control.pid");
     snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    OK_STATUS(chex_fs_write(path, text, strlen(text), &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_write(path, text, strlen(text), &err));
     OK(chex_gpu_mps(), "its process is alive");
-    OK_STATUS(chex_fs_write(path, "999999999\n", 10, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_fs_write(path, "999999999\n", 10, &err));
     OK(!chex_gpu_mps(), "a file that a dead one left");
-    free(path);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
 }
 
 int main(void) {

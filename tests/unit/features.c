@@ -5,10 +5,10 @@
  */
 #include "infer/features.h"
 
-#include <math.h>
-
 #include "base/alloc.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { ROWS = 9, COUNT = 4 };
 
@@ -20,12 +20,11 @@ static void fill(float *vectors, size_t rows, int count) {
 }
 
 static struct chex_features *fitted(const float *vectors, size_t rows, int count, int threads) {
-    struct chex_error err = {0};
     struct chex_pool *pool = NULL;
     struct chex_features *f = NULL;
-    BAIL_UNLESS(chex_pool_create(threads, &pool, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_features_fit(vectors, rows, count, pool, &f, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_features_validate(f, vectors, rows, pool, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_pool_create(threads, &pool, &err));
+    MUST(chex_features_fit(vectors, rows, count, pool, &f, &err));
+    MUST(chex_features_validate(f, vectors, rows, pool, &err));
     chex_pool_destroy(pool);
     return f;
 }
@@ -83,35 +82,34 @@ static void check_threads(void) {
 }
 
 static enum chex_status read_form(const struct chex_statistic *t, int count, const json_t *object,
-                                  struct chex_features **out, struct chex_error *err) {
-    return chex_features_read("file", t, count, object, out, err);
+                                  struct chex_features **out) {
+    return chex_features_read("file", t, count, object, out, &err);
 }
 
 static void check_form(void) {
     float vectors[ROWS * COUNT];
-    struct chex_error err = {0};
     struct chex_statistic t[CHEX_FEATURES_TENSORS] = {{0}};
     struct chex_features *back = NULL;
     fill(vectors, ROWS, COUNT);
     struct chex_features *f = fitted(vectors, ROWS, COUNT, 1);
     json_t *object = chex_features_json(f);
     BAIL_UNLESS(object && chex_features_tensors(f, t, &err) == CHEX_OK, "no form");
-    OK(read_form(t, 2, object, &back, &err) == CHEX_OK && back && back->rows == ROWS &&
+    OK(read_form(t, 2, object, &back) == CHEX_OK && back && back->rows == ROWS &&
            memcmp(back->factor, f->factor, 10 * sizeof *f->factor) == 0 &&
            memcmp(back->quantile, f->quantile, sizeof f->quantile) == 0,
        "what was written is read");
     chex_features_destroy(back);
-    OK(read_form(t, 0, object, &back, &err) == CHEX_OK && !back, "a file may have no statistics");
-    OK_STATUS(read_form(t, 1, object, &back, &err), CHEX_E_DATA, err,
+    OK(read_form(t, 0, object, &back) == CHEX_OK && !back, "a file may have no statistics");
+    OK_STATUS(read_form(t, 1, object, &back), CHEX_E_DATA, err,
               "file: it has no tensor chexnet.features.factor");
     t[1].dims[0] = 9;
-    OK_STATUS(read_form(t, 2, object, &back, &err), CHEX_E_DATA, err, "other shapes than");
+    OK_STATUS(read_form(t, 2, object, &back), CHEX_E_DATA, err, "other shapes than");
     t[1].dims[0] = 10;
     t[1].data[2] = 0;
-    OK_STATUS(read_form(t, 2, object, &back, &err), CHEX_E_DATA, err, "statistics are damaged");
+    OK_STATUS(read_form(t, 2, object, &back), CHEX_E_DATA, err, "statistics are damaged");
     t[1].data[2] = 1;
     json_object_del(object, "quantiles");
-    OK_STATUS(read_form(t, 2, object, &back, &err), CHEX_E_DATA, err, "statistics are damaged");
+    OK_STATUS(read_form(t, 2, object, &back), CHEX_E_DATA, err, "statistics are damaged");
     json_decref(object);
     for (int i = 0; i < CHEX_FEATURES_TENSORS; i++) {
         free(t[i].name);
@@ -122,10 +120,9 @@ static void check_form(void) {
 
 static void check_faults(void) {
     float vectors[ROWS * COUNT] = {0};
-    struct chex_error err = {0};
     struct chex_pool *pool = NULL;
     struct chex_features *f = NULL;
-    BAIL_UNLESS(chex_pool_create(1, &pool, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_pool_create(1, &pool, &err));
     OK_STATUS(chex_features_fit(vectors, 2, COUNT, pool, &f, &err), CHEX_E_DATA, err,
               "expected 3 or more");
     OK_STATUS(chex_features_fit(vectors, ROWS, COUNT, pool, &f, &err), CHEX_E_DATA, err,
@@ -134,7 +131,7 @@ static void check_faults(void) {
     OK_STATUS(chex_features_fit(vectors, ROWS, COUNT, pool, &f, &err), CHEX_E_DATA, err,
               "features of image 2: value 3 is not finite");
     fill(vectors, ROWS, COUNT);
-    BAIL_UNLESS(chex_features_fit(vectors, 3, COUNT, pool, &f, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_features_fit(vectors, 3, COUNT, pool, &f, &err));
     OK(f != NULL, "three images are enough, because the covariance is shrunk");
     OK_STATUS(chex_features_validate(f, vectors, 0, pool, &err), CHEX_E_DATA, err, "there is none");
     chex_features_destroy(f);

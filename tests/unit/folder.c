@@ -4,28 +4,21 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <unistd.h>
 
-#include "base/fs.h"
+#include "dir.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-folder-XXXXXX";
+static struct chex_error err;
 
 static void put(const char *name) {
-    struct chex_error err = {0};
-    char *path = chex_fs_join(dir, name), *slash = strrchr(path, '/');
-    *slash = '\0';
-    BAIL_UNLESS(chex_fs_mkdirs(path, &err) == CHEX_OK, "%s", err.text);
-    *slash = '/';
-    BAIL_UNLESS(chex_fs_write(path, "x", 1, &err) == CHEX_OK, "%s", err.text);
+    char *path = chex_fs_join(dir, name);
+    MUST(chex_fs_make_folder_of(path, &err));
+    dir_put_text(name, "x");
     free(path);
 }
 
 static void link_to(const char *name, const char *link) {
-    char *target = chex_fs_join(dir, name), *path = chex_fs_join(dir, link);
-    BAIL_UNLESS(symlink(target, path) == 0, "no symbolic link");
-    free(target);
-    free(path);
+    BAIL_UNLESS(symlink(dir_path("%s", name), dir_path("%s", link)) == 0, "no symbolic link");
 }
 
 /* Whether `path` finds the file `want` (NULL: none), and another one as well where `rival`. */
@@ -53,7 +46,6 @@ struct dirent *readdir(DIR *d) {
 
 static void check_cut_listing(void) {
     struct chex_folder *f = NULL;
-    struct chex_error err;
     calls_left = 4;
     OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_E_ENV, err, "cannot read image folder");
     calls_left = -1;
@@ -61,7 +53,6 @@ static void check_cut_listing(void) {
 
 int main(void) {
     struct chex_folder *f = NULL;
-    struct chex_error err;
     static const char *const names[] = {
         "a.png",
         "images_001/b.png",
@@ -82,7 +73,7 @@ int main(void) {
         "x/d.png",
         "more/x/d.png",
     };
-    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
+    dir_make();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         put(names[i]);
     put("zz/d.png");
@@ -90,7 +81,7 @@ int main(void) {
     link_to("x/c.png", "zz/c.png");
     link_to("nowhere.png", "zz/gone.png");
     link_to("", "zz/loop");
-    OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_OK, err, "");
+    OK_CALL(chex_folder_open(dir, &f, &err));
     OK(chex_folder_count(f) == sizeof names / sizeof names[0] + 3,
        "all files, whatever their depth, and links");
     size_t unread = 0;
@@ -132,6 +123,6 @@ int main(void) {
     finds(f, "", NULL, false);
     chex_folder_close(f);
     check_cut_listing();
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

@@ -4,32 +4,22 @@
  * bytes come out of a container.
  */
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/fs.h"
+#include "dir.h"
 #include "ingest/folder.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-unit-held.XXXXXX";
-
-static char *put(const char *name, const char *text) {
-    char *path = chex_fs_join(dir, name);
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
-    return path;
-}
+static struct chex_error err;
 
 static void make_tree(void) {
     static const char *const folders[] = {"a", "b", "b/c"};
     static const char *const files[] = {"a/1.png", "b/1.png", "b/c/2.png",
                                         "x.tar",   "b/Y.TGZ", "a/.3.png"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        char *path = chex_fs_join(dir, folders[i]);
-        BAIL_UNLESS(mkdir(path, 0777) == 0, "cannot make %s", path);
-        free(path);
+        BAIL_UNLESS(mkdir(dir_path("%s", folders[i]), 0777) == 0, "cannot make %s", folders[i]);
     }
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        free(put(files[i], "bytes"));
+        dir_put_text(files[i], "bytes");
 }
 
 static bool ends(const struct chex_folder_file *f, const char *tail) {
@@ -38,36 +28,34 @@ static bool ends(const struct chex_folder_file *f, const char *tail) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
     struct chex_folder *f = NULL;
     const struct chex_folder_file *rival;
     struct chex_image_reader *reader = NULL;
     const struct chex_container *container = NULL;
     const uint8_t *data = NULL;
     size_t n;
-    BAIL_UNLESS(mkdtemp(dir), "cannot make a folder");
+    dir_make();
     make_tree();
     OK_STATUS(chex_folder_open("/nonexistent", &f, &err), CHEX_E_DATA, err,
               "cannot read image folder");
     OK_STATUS(chex_folder_open("/nonexistent.tar", &f, &err), CHEX_E_DATA, err,
               "cannot read image folder");
-    OK_STATUS(chex_folder_open(dir, &f, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_folder_open(dir, &f, &err));
     const struct chex_folder_file *archives = chex_folder_archives(f, &n);
     OK(chex_folder_count(f) == 3 && n == 2 && ends(&archives[0], "/b/Y.TGZ") &&
            ends(&archives[1], "/x.tar"),
        "3 files and 2 archives, none hidden");
     OK(!chex_folder_find(f, "3.png", &rival) && !rival, "what is not there");
 
-    char *path = put("x.tar", "0123456789");
-    OK_STATUS(chex_folder_add_container(f, path, &container, &err), CHEX_OK, err, NULL);
+    const char *path = dir_put_text("x.tar", "0123456789");
+    OK_CALL(chex_folder_add_container(f, path, &container, &err));
     struct chex_folder_file resident = {.bytes = 4, .container = container, .offset = 3};
-    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/2.png", &err) == CHEX_OK &&
-                    chex_folder_add(f, &resident, path, "in/3.png", &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_folder_add(f, &resident, path, "in/2.png", &err));
+    MUST(chex_folder_add(f, &resident, path, "in/3.png", &err));
     resident.offset = 8;
-    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/4.png", &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_folder_add(f, &resident, path, "in/4.png", &err));
     resident.bytes = 0;
-    BAIL_UNLESS(chex_folder_add(f, &resident, path, "in/5.png", &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_folder_add(f, &resident, path, "in/5.png", &err));
     chex_folder_sort(f);
     OK(ends(chex_folder_find(f, "2.png", &rival), "/b/c/2.png") && !rival,
        "a file of its own goes before a member");
@@ -76,12 +64,12 @@ int main(void) {
     OK(chex_folder_find(f, "3", &rival) == member && !rival, "a member without its ending");
     OK(ends(chex_folder_find(f, "2", &rival), "/b/c/2.png") && !rival, "a file without its ending");
     OK(chex_folder_find(f, "in/3.png", &rival) == member && !rival, "a member by its path");
-    BAIL_UNLESS(chex_image_reader_create(&reader, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_image_reader_create(&reader, &err));
     chex_folder_prefetch(member);
-    OK_STATUS(chex_folder_read(member, reader, &data, &n, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_folder_read(member, reader, &data, &n, &err));
     OK(n == 4 && memcmp(data, "3456", 4) == 0, "its bytes");
     member = chex_folder_find(f, "2.png", &rival);
-    OK_STATUS(chex_folder_read(member, reader, &data, &n, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_folder_read(member, reader, &data, &n, &err));
     OK(n == 5 && memcmp(data, "bytes", 5) == 0, "a file's bytes");
     member = chex_folder_find(f, "4.png", &rival);
     OK_STATUS(chex_folder_read(member, reader, &data, &n, &err), CHEX_E_DATA, err,
@@ -91,11 +79,10 @@ int main(void) {
               "in/5.png: empty file");
     chex_image_reader_destroy(reader);
     chex_folder_close(f);
-    OK_STATUS(chex_folder_open(path, &f, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_folder_open(path, &f, &err));
     chex_folder_archives(f, &n);
     OK(chex_folder_count(f) == 0 && n == 1, "one archive as the folder");
     chex_folder_close(f);
-    free(path);
     OK(chex_fs_remove_tree(dir, &err) == CHEX_OK, "cleaned up");
     return tap_done();
 }

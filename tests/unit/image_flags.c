@@ -6,10 +6,11 @@
 #include "infer/image_flags.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 
 #include "images.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 #define SAMPLE TEST_DATA "/../../datasets/nih-sample/images"
 enum { SIDE = 64 };
@@ -18,7 +19,6 @@ static bool has(unsigned flags, enum chex_image_flag flag) { return flags >> fla
 
 /* Counts flagged radiographs, and inverted ones among their negatives. */
 static void check_sample(void) {
-    struct chex_error err = {0};
     struct chex_image_reader *reader = NULL;
     struct chex_image image = {0};
     int count = 0, flagged = 0, found = 0;

@@ -3,33 +3,21 @@
  * Ids of images whose file names repeat, the patients of their rows, and which row a list's name
  * means.
  */
-#include <unistd.h>
-
-#include "base/fs.h"
 #include "label/image_ids.h"
+#include "dir.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-unit-ids.XXXXXX";
-static char *path;
-
-static void put(const char *text) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
-}
+static struct chex_error err;
 
 static struct chex_label_table *table_of(const char *rows) {
     struct chex_label_table *t = NULL;
-    struct chex_error err = {0};
-    put(rows);
-    BAIL_UNLESS(chex_labels_load(path, "csv", NULL, &t, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_labels_load(dir_put_text("labels.csv", rows), "csv", NULL, &t, &err));
     return t;
 }
 
 static struct chex_label_table *list_of(const char *names) {
     struct chex_label_table *t = NULL;
-    struct chex_error err = {0};
-    put(names);
-    BAIL_UNLESS(chex_labels_load_names(path, &t, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_labels_load_names(dir_put_text("labels.csv", names), &t, &err));
     return t;
 }
 
@@ -73,8 +61,7 @@ static void check_ids(void) {
 
 static void refuses(const char *rows, const char *text) {
     struct chex_label_table *t = NULL;
-    struct chex_error err = {0};
-    put(rows);
+    const char *path = dir_put_text("labels.csv", rows);
     OK_STATUS(chex_labels_load(path, "csv", NULL, &t, &err), CHEX_E_DATA, err, text);
 }
 
@@ -96,10 +83,9 @@ static void check_refusals(void) {
 /* A name means this row (-1: none) and no other one. */
 static void means(const struct chex_label_table *t, const char *name, int row) {
     struct chex_image_ids *ids = NULL;
-    struct chex_error err = {0};
     const struct chex_label_row *other;
     struct chex_label_table *list = list_of(name);
-    BAIL_UNLESS(chex_image_ids_create(t, &ids, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_image_ids_create(t, &ids, &err));
     const struct chex_label_row *found = chex_image_ids_find(ids, &list->rows[0], &other);
     OK((found ? (int)(found - t->rows) : -1) == row && !other, "%s means row %d",
        list->rows[0].path, row);
@@ -120,10 +106,9 @@ static void check_finding(void) {
     means(t, "elsewhere/own.png\n", 3);
     means(t, "train/patient1/study1/v.jpg\n", 4);
     struct chex_image_ids *ids = NULL;
-    struct chex_error err = {0};
     const struct chex_label_row *other = NULL;
     struct chex_label_table *list = list_of("s1/1.png\n");
-    BAIL_UNLESS(chex_image_ids_create(t, &ids, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_image_ids_create(t, &ids, &err));
     OK(chex_image_ids_find(ids, &list->rows[0], &other) && other, "two rows end in s1/1.png");
     chex_labels_free(list);
     list = list_of("a/own.png\nq/own.png\n");
@@ -136,12 +121,10 @@ static void check_finding(void) {
 }
 
 int main(void) {
-    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
-    path = chex_fs_join(dir, "labels.csv");
+    dir_make();
     check_ids();
     check_refusals();
     check_finding();
-    free(path);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

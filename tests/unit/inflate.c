@@ -11,6 +11,8 @@
 
 #include "tap.h"
 
+static struct chex_error err;
+
 enum { PLAIN_BYTES = 40000, ROOM = 1 << 17 };
 
 static uint8_t plain[PLAIN_BYTES], packed[ROOM];
@@ -170,7 +172,6 @@ static void check_crc(void) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
     struct chex_inflate *inflate = NULL;
     in_end = fenced();
     out_end = fenced();
@@ -178,7 +179,7 @@ int main(void) {
         plain[k] = (uint8_t)((k * 7 ^ k >> 4) % 23 + (k % 31 == 0 ? k : 0));
     int libraries = 0;
     for (const char *name; (name = chex_inflate_name(libraries)); libraries++) {
-        BAIL_UNLESS(chex_inflate_create(name, &inflate, &err) == CHEX_OK, "%s", err.text);
+        MUST(chex_inflate_create(name, &inflate, &err));
         check_whole(name, inflate);
         check_sizes(name, inflate);
         check_damage(name, inflate);

@@ -4,9 +4,6 @@
  */
 #include "train/job_use.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tap.h"
 
 static const double now_s = 1000000;

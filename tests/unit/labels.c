@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "label/labels.h"
 
-#include <unistd.h>
-
-#include "base/fs.h"
+#include "dir.h"
 #include "label/classes.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-labels-XXXXXX", path[64];
+static struct chex_error err;
+static const char *path;
 
 #define HEAD                                                                                       \
     "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"  \
@@ -17,24 +16,21 @@ static char dir[] = "/tmp/chex-labels-XXXXXX", path[64];
 #define GOOD ROW("00000001_000.png", "Mass|Nodule", "1", "58", "M", "PA")
 
 /* The status of loading a file of this text; the table, where it loads, is *t. */
-static enum chex_status load(const char *text, const char *format, struct chex_label_table **t,
-                             struct chex_error *err) {
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), err) == CHEX_OK, "%s", err->text);
+static enum chex_status load(const char *text, const char *format, struct chex_label_table **t) {
+    path = dir_put_text("labels.txt", text);
     *t = NULL;
-    return chex_labels_load(path, format, NULL, t, err);
+    return chex_labels_load(path, format, NULL, t, &err);
 }
 
 static void refuses(const char *text, const char *format, const char *needle) {
     struct chex_label_table *t;
-    struct chex_error err;
-    OK_STATUS(load(text, format, &t, &err), CHEX_E_DATA, err, needle);
+    OK_STATUS(load(text, format, &t), CHEX_E_DATA, err, needle);
     OK(strstr(err.text, path) && !t, "and names the file");
 }
 
 static struct chex_label_table *loads(const char *text, const char *what) {
     struct chex_label_table *t;
-    struct chex_error err = {0};
-    enum chex_status st = load(text, "auto", &t, &err);
+    enum chex_status st = load(text, "auto", &t);
     OK(st == CHEX_OK, "%s %s", what, err.text);
     BAIL_UNLESS(t, "nothing to look at");
     return t;
@@ -186,15 +182,13 @@ static void check_lists(void) {
 
 static void check_names(void) {
     struct chex_label_table *t = NULL;
-    struct chex_error err = {0};
     const char *text = "a_0.png\n\nimages_001/b_1.png\r\nc_2.png " FLAGS "\n";
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_labels_load_names(path, &t, &err), CHEX_OK, err, "");
+    OK_CALL(chex_labels_load_names(dir_put_text("labels.txt", text), &t, &err));
     OK(t && t->count == 3 && t->class_count == 0 && !strcmp(t->rows[1].patient_id, "b") &&
            t->rows[2].line == 4,
        "names, folders and flags");
     struct chex_label_map rows = {0};
-    OK_STATUS(chex_labels_index(t, &rows, &err), CHEX_OK, err, "");
+    OK_CALL(chex_labels_index(t, &rows, &err));
     OK(chex_label_map_find(&rows, "b_1.png") == 1 &&
            chex_label_map_find(&rows, "images_001/b_1.png") == SIZE_MAX,
        "rows are found by image id");
@@ -202,7 +196,7 @@ static void check_names(void) {
     chex_labels_free(t);
     t = NULL;
     text = "a_0.png\nb_0.png and more\n";
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
+    path = dir_put_text("labels.txt", text);
     OK_STATUS(chex_labels_load_names(path, &t, &err), CHEX_E_DATA, err,
               "line 2, column 1: 'b_0.png and more', expected one file name a line");
     OK_STATUS(chex_labels_load_names("/nonexistent", &t, &err), CHEX_E_DATA, err, "/nonexistent");
@@ -211,8 +205,7 @@ static void check_names(void) {
 
 static void check_views_and_uncertain(void) {
     unsigned mask = 0;
-    struct chex_error err;
-    OK_STATUS(chex_labels_parse_views("pa,AP", &mask, &err), CHEX_OK, err, "");
+    OK_CALL(chex_labels_parse_views("pa,AP", &mask, &err));
     OK(mask == (1u << CHEX_VIEW_PA | 1u << CHEX_VIEW_AP), "PA and AP");
     OK_STATUS(chex_labels_parse_views("PA,", &mask, &err), CHEX_E_USAGE, err, "expected some of");
     OK_STATUS(chex_labels_parse_views("side", &mask, &err), CHEX_E_USAGE, err, "'side'");
@@ -246,10 +239,8 @@ static void check_views_and_uncertain(void) {
 
 static void check_sample(void) {
     struct chex_label_table *t = NULL;
-    struct chex_error err;
-    OK_STATUS(chex_labels_load(SOURCE_DIR "/datasets/nih-sample/Data_Entry_2017.csv", NULL, NULL,
-                               &t, &err),
-              CHEX_OK, err, "");
+    OK_CALL(chex_labels_load(SOURCE_DIR "/datasets/nih-sample/Data_Entry_2017.csv", NULL, NULL, &t,
+                             &err));
     BAIL_UNLESS(t, "no sample");
     size_t pa = 0, files = 0;
     for (size_t i = 0; i < t->count; i++) {
@@ -265,9 +256,7 @@ static void check_sample(void) {
 
 int main(void) {
     struct chex_label_table *t;
-    struct chex_error err;
-    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
-    snprintf(path, sizeof path, "%s/labels.txt", dir);
+    dir_make();
     check_classes();
     check_nih();
     check_nih_refuses();
@@ -275,7 +264,7 @@ int main(void) {
     check_names();
     check_views_and_uncertain();
     check_sample();
-    OK_STATUS(load(HEAD "\n" GOOD, "dicom", &t, &err), CHEX_E_USAGE, err,
+    OK_STATUS(load(HEAD "\n" GOOD, "dicom", &t), CHEX_E_USAGE, err,
               "--format 'dicom': expected one of auto, nih, "); /* 0110 has the whole list */
     OK_STATUS(chex_labels_load("/nonexistent.csv", NULL, NULL, &t, &err), CHEX_E_DATA, err,
               "cannot open /nonexistent.csv");
@@ -286,6 +275,6 @@ int main(void) {
            !chex_label_format_mined("auto"),
        "a format says whether a program mined its labels");
     chex_labels_free(NULL);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

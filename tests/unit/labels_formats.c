@@ -2,34 +2,17 @@
  *
  * The label formats besides nih and list.
  */
-#include <unistd.h>
-
-#include "base/fs.h"
+#include "dir.h"
 #include "label/classes.h"
 #include "label/labels.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-formats-XXXXXX", path[128];
-
-static void put(const char *name, const char *text) {
-    struct chex_error err = {0};
-    char *p = chex_fs_join(dir, name);
-    BAIL_UNLESS(chex_fs_write(p, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
-    snprintf(path, sizeof path, "%s", p);
-    free(p);
-}
-
-static void remove_file(const char *name) {
-    char *p = chex_fs_join(dir, name);
-    unlink(p);
-    free(p);
-}
+static struct chex_error err;
 
 static void refuses_as(const char *text, const char *format, const char *columns,
                        enum chex_status status, const char *needle) {
     struct chex_label_table *t = NULL;
-    struct chex_error err;
-    put("mimic-cxr-2.0.0-chexpert.csv", text);
+    const char *path = dir_put_text("mimic-cxr-2.0.0-chexpert.csv", text);
     OK_STATUS(chex_labels_load(path, format, columns, &t, &err), status, err, needle);
     OK(!t, "and there is no table");
 }
@@ -40,9 +23,8 @@ static void refuses(const char *text, const char *needle) {
 
 static struct chex_label_table *loads(const char *text, const char *format, const char *columns) {
     struct chex_label_table *t = NULL;
-    struct chex_error err;
-    put("mimic-cxr-2.0.0-chexpert.csv", text);
-    OK_STATUS(chex_labels_load(path, format, columns, &t, &err), CHEX_OK, err, "");
+    const char *path = dir_put_text("mimic-cxr-2.0.0-chexpert.csv", text);
+    OK_CALL(chex_labels_load(path, format, columns, &t, &err));
     BAIL_UNLESS(t, "nothing to look at");
     printf("# detected: %s\n", t->detected);
     return t;
@@ -118,10 +100,10 @@ static void check_chexpert(void) {
     OK(r[0].view == CHEX_VIEW_UNKNOWN && r[1].view == CHEX_VIEW_LATERAL, "views by name");
     chex_labels_free(t);
 
-    struct chex_error err;
-    put("names.txt", VIEW_PATH "\ntrain/patient00002/study2/view1_frontal.jpg\n"
-                               "files/p10/p10000032/s50414267/02aa-1.jpg\n");
-    OK_STATUS(chex_labels_load_names(path, &t, &err), CHEX_OK, err, "");
+    const char *path =
+        dir_put_text("names.txt", VIEW_PATH "\ntrain/patient00002/study2/view1_frontal.jpg\n"
+                                            "files/p10/p10000032/s50414267/02aa-1.jpg\n");
+    OK_CALL(chex_labels_load_names(path, &t, &err));
     OK(!strcmp(t->rows[1].image_id, "patient00002_study2_view1_frontal.jpg") &&
            !strcmp(t->rows[1].patient_id, "patient00002"),
        "lists name images alike");
@@ -152,12 +134,12 @@ static void check_mimic(void) {
     const char *studies = "subject_id,study_id," FINDINGS "\n"
                           "10000032,50414267,1.0,,,,,,,,,,,,,\n"
                           "10000764,57375967,,,1.0,,,,-1.0,,,,0.0,,,\n";
-    put("mimic-cxr-2.0.0-metadata.csv",
-        META "02aa-1,10000032,50414267,CHEST (PA AND LAT),PA,3056\n"
-             "02aa-2,10000032,50414267,\"CHEST, LAT\",LATERAL,3056\n"
-             "09ff-3,10000764,57375967,CHEST,AP AXIAL,10\n"
-             "0aaa-4,10000764,57375967,CHEST,LAO,10\n"
-             "0bbb-5,10000764,99999999,CHEST,XTABLE LATERAL,10\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv",
+                 META "02aa-1,10000032,50414267,CHEST (PA AND LAT),PA,3056\n"
+                      "02aa-2,10000032,50414267,\"CHEST, LAT\",LATERAL,3056\n"
+                      "09ff-3,10000764,57375967,CHEST,AP AXIAL,10\n"
+                      "0aaa-4,10000764,57375967,CHEST,LAO,10\n"
+                      "0bbb-5,10000764,99999999,CHEST,XTABLE LATERAL,10\n");
     struct chex_label_table *t = loads(studies, "auto", NULL);
     const struct chex_label_row *r = t->rows;
     OK(says(t, "mimic", "2 studies, images by their metadata, no split file") && t->count == 4,
@@ -180,10 +162,10 @@ static void check_mimic(void) {
        "rows are the metadata's lines");
     chex_labels_free(t);
 
-    put("mimic-cxr-2.0.0-split.csv",
-        "dicom_id,study_id,subject_id,split\n02aa-1,50414267,10000032,train\n"
-        "02aa-2,50414267,10000032,train\n0aaa-4,57375967,10000764,test\n"
-        "zzzz-9,57375967,10000764,validate\n");
+    dir_put_text("mimic-cxr-2.0.0-split.csv",
+                 "dicom_id,study_id,subject_id,split\n02aa-1,50414267,10000032,train\n"
+                 "02aa-2,50414267,10000032,train\n0aaa-4,57375967,10000764,test\n"
+                 "zzzz-9,57375967,10000764,validate\n");
     t = loads(studies, "mimic", NULL);
     r = t->rows;
     OK(t->split_from && r[0].split == CHEX_TRAIN && r[3].split == CHEX_TEST &&
@@ -192,13 +174,13 @@ static void check_mimic(void) {
     OK(strstr(t->warning, "; 1 image is not in the split file"), "%s", t->warning);
     chex_labels_free(t);
 
-    put("mimic-cxr-2.0.0-split.csv", "dicom_id,split\n02aa-1,train\n02aa-1,test\n");
+    dir_put_text("mimic-cxr-2.0.0-split.csv", "dicom_id,split\n02aa-1,train\n02aa-1,test\n");
     refuses(studies, "split.csv: line 3, column 1 (dicom_id): '02aa-1', expected each image once");
-    put("mimic-cxr-2.0.0-split.csv", "dicom_id,split\n02aa-1,all\n");
+    dir_put_text("mimic-cxr-2.0.0-split.csv", "dicom_id,split\n02aa-1,all\n");
     refuses(studies, "split.csv: line 2, column 2 (split): 'all', expected train, validate or");
-    put("mimic-cxr-2.0.0-split.csv", "dicom_id,study_id\n");
+    dir_put_text("mimic-cxr-2.0.0-split.csv", "dicom_id,study_id\n");
     refuses(studies, "split.csv: line 1: the header has no column 'split'");
-    remove_file("mimic-cxr-2.0.0-split.csv");
+    unlink(dir_path("mimic-cxr-2.0.0-split.csv"));
     refuses("subject_id,study_id," FINDINGS "\n1000,2000,,,,,,,,,,,,,,\n1000,2000,,,,,,,,,,,,,,\n",
             "chexpert.csv: line 3, column 2 (study_id): '2000', expected each study once (it is "
             "on line 2)");
@@ -208,21 +190,21 @@ static void check_mimic(void) {
             "line 2, column 3 (No Finding): 'yes', expected 1, 0, -1");
     refuses("subject_id,study_id," FINDINGS "\n1000,2000,,,,,,,,,,,,,,\n",
             "metadata.csv: no image of a study of ");
-    put("mimic-cxr-2.0.0-metadata.csv", META "a,1111,50414267,,PA,1\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv", META "a,1111,50414267,,PA,1\n");
     refuses(studies,
             "metadata.csv: line 2, column 2 (subject_id): '1111', expected 10000032 as for "
             "study 50414267 in the label file");
-    put("mimic-cxr-2.0.0-metadata.csv",
-        META "a,10000032,50414267,,PA,1\na,10000032,50414267,,PA,1\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv",
+                 META "a,10000032,50414267,,PA,1\na,10000032,50414267,,PA,1\n");
     refuses(studies, "metadata.csv: line 3, column 1: image 'files/p10/p10000032/s50414267/a.jpg' "
                      "is on line 2 already");
-    put("mimic-cxr-2.0.0-metadata.csv", META "a/b,10000032,50414267,,PA,1\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv", META "a/b,10000032,50414267,,PA,1\n");
     refuses(studies, "column 1 (dicom_id): 'a/b', expected an id");
-    put("mimic-cxr-2.0.0-metadata.csv", META "a,10000032,50414267\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv", META "a,10000032,50414267\n");
     refuses(studies, "metadata.csv: line 2: 3 columns, expected 6");
-    put("mimic-cxr-2.0.0-metadata.csv", "dicom_id,study_id\n");
+    dir_put_text("mimic-cxr-2.0.0-metadata.csv", "dicom_id,study_id\n");
     refuses(studies, "metadata.csv: line 1: the header has no column 'subject_id'");
-    remove_file("mimic-cxr-2.0.0-metadata.csv");
+    unlink(dir_path("mimic-cxr-2.0.0-metadata.csv"));
     refuses(studies, "metadata.csv beside it, expected MIMIC-CXR's metadata file there");
 }
 
@@ -505,7 +487,7 @@ static void check_csv(void) {
 }
 
 int main(void) {
-    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
+    dir_make();
     check_chexpert();
     check_mimic();
     check_vindr();
@@ -514,6 +496,6 @@ int main(void) {
     check_own_findings();
     check_odd_cells();
     check_separators();
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

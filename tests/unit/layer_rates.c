@@ -3,17 +3,14 @@
  * Layers and factors of the learning rate. The numbers of layers and the factors are those of timm
  * 1.0's param_groups_layer_decay for densenet121 and resnet50.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "tap.h"
 #include "train/watch/layer_rates.h"
+#include "tap.h"
+
+static struct chex_error err;
 
 static struct chex_net *make(const char *model) {
-    struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
     return net;
 }
 
@@ -46,10 +43,9 @@ static void check_decay(void) {
         {"resnet50", "fc.weight", 0},
     };
     for (size_t k = 0; k < sizeof want / sizeof want[0]; k++) {
-        struct chex_error err = {0};
         struct chex_net *net = make(want[k].model);
         double *scales = NULL;
-        OK_STATUS(chex_layer_rates(net, 0.75, NULL, &scales, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_layer_rates(net, 0.75, NULL, &scales, &err));
         check_factor(net, scales, want[k].name, want[k].layers);
         free(scales);
         chex_net_destroy(net);
@@ -57,14 +53,12 @@ static void check_decay(void) {
 }
 
 static void check_freeze(void) {
-    struct chex_error err = {0};
     struct chex_net *net = make("densenet121");
     double *scales = NULL;
     char text[160];
-    OK_STATUS(chex_layer_rates(net, 1, "", &scales, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_layer_rates(net, 1, "", &scales, &err));
     OK(!scales, "without options there is no table");
-    OK_STATUS(chex_layer_rates(net, 0.75, "features.conv0.*,*denseblock[1-3]*", &scales, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(chex_layer_rates(net, 0.75, "features.conv0.*,*denseblock[1-3]*", &scales, &err));
     bool right = true;
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];

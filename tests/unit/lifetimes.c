@@ -8,6 +8,8 @@
 #include "base/rng.h"
 #include "tap.h"
 
+static struct chex_error err;
+
 static int overlaps(const struct chex_life *lives, int count) {
     int bad = 0;
     for (int i = 0; i < count; i++)
@@ -75,15 +77,14 @@ static void pass_of(const struct chex_net *net, struct chex_life *lives, const c
 }
 
 static void network(const char *model, int size, double room) {
-    struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
     const int count = net->buffer_count;
     struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)count, sizeof *lives);
     int *hw = chex_alloc_zeroed((size_t)count, sizeof *hw);
     bool *add = chex_alloc_zeroed(2 * (size_t)net->op_count, sizeof *add);
     BAIL_UNLESS(lives && hw && add, "out of memory");
-    BAIL_UNLESS(chex_net_shapes(net, size, hw, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_shapes(net, size, hw, &err));
     size_t all = 0;
     chex_lives_of_buffers(net, lives);
     for (int b = 0; b < count; b++) {
@@ -97,7 +98,7 @@ static void network(const char *model, int size, double room) {
     OK((double)end <= room * (double)least,
        "%s: %zu bytes where %zu are alive at once and %zu there are", model, end, least, all);
     pass_of(net, lives, model, size, room);
-    BAIL_UNLESS(chex_gradient_adds(net, add, add + net->op_count, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_gradient_adds(net, add, add + net->op_count, &err));
     int wrong = 0;
     for (int b = 0; b < count; b++) {
         int begins = 0, readers = 0;

@@ -6,9 +6,10 @@
  */
 #include "plan/machines.h"
 
-#include <unistd.h>
-
+#include "dir.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 /* ---- formulas ---- */
 
@@ -18,45 +19,14 @@ static const struct chex_machines_work densenet = {.gradient_bytes = 28300000,
                                                    .rows = 77871,
                                                    .process_passes = 1};
 
-static double step_s(const struct chex_machines *c, int n) {
+static struct chex_machines_row predicted(const struct chex_machines *c,
+                                          const struct chex_machines_work *w, int n) {
     struct chex_machines_row r;
-    chex_machines_predict(c, &densenet, n, &r);
-    return r.step_s;
+    chex_machines_predict(c, w, n, &r);
+    return r;
 }
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
-
-static void check_formulas(void) {
-    struct chex_machines c = {.nodes = 4,
-                              .node_processes = 4,
-                              .images_per_s = 100,
-                              .local = {1e18, 0},
-                              .network = {1e18, 0},
-                              .backward_share = 0.5};
-    struct chex_machines_row r;
-    OK(near(step_s(&c, 1), 0.64) && near(step_s(&c, 16), 0.64),
-       "without waits and with links without limits a step takes as long on 16 as on one");
-    chex_machines_predict(&c, &densenet, 16, &r);
-    OK(near(r.efficiency, 1) && near(r.images_per_s, 1600) && r.nodes == 4,
-       "the efficiency is 1 then");
-    OK(near(r.epoch_s, 76 * 0.64), "an epoch has the whole steps only");
-    c.wait_s = 0.06;
-    OK(near(step_s(&c, 2), 0.64 + 0.03) && near(step_s(&c, 4), 0.64 + 0.06 * 13 / 12),
-       "the wait grows with the harmonic numbers");
-    c.wait_s = 0;
-    c.network.bytes_per_s = 1; /* every bucket waits for the one before */
-    OK(fabs(step_s(&c, 8) / 28300000 - 1) < 1e-6, "two nodes with a slow network: its time alone");
-    c.network = (struct chex_machines_link){1e18, 1e-3};
-    OK(near(step_s(&c, 16), 0.64 + 4e-3),
-       "of fast links only the last bucket's latencies are exposed");
-    const struct chex_machines_work small = {.gradient_bytes = 100,
-                                             .bucket_bytes = 4 << 20,
-                                             .batch_images = 64,
-                                             .rows = 63,
-                                             .process_passes = 1};
-    chex_machines_predict(&c, &small, 1, &r);
-    OK(r.epoch_s == 0, "fewer rows than one batch: no epoch");
-}
 
 /* 4 nodes of 4 processes without limits, a pass of 0.64 s, and delays of 60 ms. */
 static const struct chex_machines fast = {.nodes = 4,
@@ -66,11 +36,32 @@ static const struct chex_machines fast = {.nodes = 4,
                                           .network = {1e18, 0},
                                           .backward_share = 0.5};
 
-static struct chex_machines_row predicted(const struct chex_machines *c,
-                                          const struct chex_machines_work *w, int n) {
-    struct chex_machines_row r;
-    chex_machines_predict(c, w, n, &r);
-    return r;
+static void check_formulas(void) {
+    struct chex_machines c = fast;
+    OK(near(predicted(&c, &densenet, 1).step_s, 0.64) &&
+           near(predicted(&c, &densenet, 16).step_s, 0.64),
+       "without waits and with links without limits a step takes as long on 16 as on one");
+    struct chex_machines_row r = predicted(&c, &densenet, 16);
+    OK(near(r.efficiency, 1) && near(r.images_per_s, 1600) && r.nodes == 4,
+       "the efficiency is 1 then");
+    OK(near(r.epoch_s, 76 * 0.64), "an epoch has the whole steps only");
+    c.wait_s = 0.06;
+    OK(near(predicted(&c, &densenet, 2).step_s, 0.64 + 0.03) &&
+           near(predicted(&c, &densenet, 4).step_s, 0.64 + 0.06 * 13 / 12),
+       "the wait grows with the harmonic numbers");
+    c.wait_s = 0;
+    c.network.bytes_per_s = 1; /* every bucket waits for the one before */
+    OK(fabs(predicted(&c, &densenet, 8).step_s / 28300000 - 1) < 1e-6,
+       "two nodes with a slow network: its time alone");
+    c.network = (struct chex_machines_link){1e18, 1e-3};
+    OK(near(predicted(&c, &densenet, 16).step_s, 0.64 + 4e-3),
+       "of fast links only the last bucket's latencies are exposed");
+    const struct chex_machines_work small = {.gradient_bytes = 100,
+                                             .bucket_bytes = 4 << 20,
+                                             .batch_images = 64,
+                                             .rows = 63,
+                                             .process_passes = 1};
+    OK(predicted(&c, &small, 1).epoch_s == 0, "fewer rows than one batch: no epoch");
 }
 
 static void check_accumulate(void) {
@@ -164,8 +155,7 @@ static void check_article(void) {
     double worst = 0, beyond = 0;
     chex_machines_fit(&c, &densenet);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        struct chex_machines_row r;
-        chex_machines_predict(&c, &densenet, table[i].n, &r);
+        const struct chex_machines_row r = predicted(&c, &densenet, table[i].n);
         const double error = r.images_per_s / table[i].images_per_s - 1;
         printf("# %2d V100: %.0f images/s predicted, %.0f measured, %+.1f %%\n", table[i].n,
                r.images_per_s, table[i].images_per_s, 100 * error);
@@ -180,15 +170,8 @@ static void check_article(void) {
 
 /* ---- files ---- */
 
-static enum chex_status read_text(const char *text, struct chex_machines *out,
-                                  struct chex_error *err) {
-    char path[] = "/tmp/chex-cluster-XXXXXX";
-    const int fd = mkstemp(path);
-    BAIL_UNLESS(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text), "no file");
-    close(fd);
-    const enum chex_status st = chex_machines_read(path, out, err);
-    unlink(path);
-    return st;
+static enum chex_status read_text(const char *text, struct chex_machines *out) {
+    return chex_machines_read(dir_put_text("cluster.json", text), out, &err);
 }
 
 #define HEAD "{\"schema\": 1, \"nodes\": 2, \"processes_a_node\": 4, \"images_per_s\": 185"
@@ -217,22 +200,19 @@ static void check_files(void) {
         {HEAD LINKS ", \"wait_s\": 0, \"measured\": {}}", "either this or wait_s"},
     };
     struct chex_machines c;
-    struct chex_error err;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        OK_STATUS(read_text(bad[i].text, &c, &err), CHEX_E_USAGE, err, bad[i].why);
+        OK_STATUS(read_text(bad[i].text, &c), CHEX_E_USAGE, err, bad[i].why);
     OK_STATUS(chex_machines_read("/nowhere", &c, &err), CHEX_E_USAGE, err,
               "--machines: cannot open /nowhere");
-    OK_STATUS(read_text(HEAD LINKS ", \"comment\": \"ours\", \"measured\": {\"processes\": 4, "
-                                   "\"images_per_s\": 600}}",
-                        &c, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(read_text(HEAD LINKS ", \"comment\": \"ours\", \"measured\": {\"processes\": 4, "
+                                 "\"images_per_s\": 600}}",
+                      &c));
     OK(c.nodes == 2 && c.node_processes == 4 && c.network.latency_s == 1e-6 &&
            c.several_processes == 4 && near(c.backward_share, 2.0 / 3),
        "a whole description is read");
-    OK_STATUS(read_text("{\"schema\": 1, \"nodes\": 1, \"processes_a_node\": 1, "
-                        "\"images_per_s\": 9}",
-                        &c, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(read_text("{\"schema\": 1, \"nodes\": 1, \"processes_a_node\": 1, "
+                      "\"images_per_s\": 9}",
+                      &c));
 }
 
 int main(void) {
@@ -242,6 +222,8 @@ int main(void) {
     check_audit();
     check_counts();
     check_article();
+    dir_make();
     check_files();
+    dir_remove();
     return tap_done();
 }

@@ -3,12 +3,11 @@
  * The search for near duplicates finds the pairs that comparing all with all finds; the hash is
  * that of its definition.
  */
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/rng.h"
 #include "shard/near.h"
+#include "base/rng.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { COUNT = 1500, SIDE = 32 };
 
@@ -35,7 +34,6 @@ static void fill(struct chex_near_image *images) {
 
 static bool same_as_all(const struct chex_near_image *images, int bits) {
     struct chex_near_pairs found;
-    struct chex_error err = {0};
     size_t at = 0;
     bool same = chex_near_search(images, COUNT, bits, &found, &err) == CHEX_OK;
     for (size_t a = 0; same && a < COUNT; a++)
@@ -97,7 +95,6 @@ int main(void) {
 
     static struct chex_near_image equal[1000];
     struct chex_near_pairs found;
-    struct chex_error err = {0};
     for (uint32_t i = 0; i < 1000; i++)
         equal[i].group = i % 2;
     OK(chex_near_search(equal, 1000, 4, &found, &err) == CHEX_OK && found.more &&

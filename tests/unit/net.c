@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/net.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/alloc.h"
 #include "model/tensor_set.h"
 #include "tap.h"
 
+static struct chex_error err;
+
 static void check_model(const char *model, size_t params, double macs) {
-    struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
     OK(net->param_count == params, "%s has %zu parameters (torchvision: %zu)", model,
        net->param_count, params);
     double got = chex_net_macs(net, 224);
@@ -32,9 +29,8 @@ static void check_model(const char *model, size_t params, double macs) {
  * lies within 5 standard errors, std / sqrt(n), and the deviation within 5 of its own, std / sqrt(2
  * n). */
 static void check_init(const char *model, const char *name, double std) {
-    struct chex_error err = {0};
     struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
     float *alone = chex_alloc_zeroed(net->state_count, sizeof *alone);
     float *shared = chex_alloc_zeroed(net->state_count, sizeof *shared);
     BAIL_UNLESS(alone && shared, "out of memory");
@@ -67,17 +63,16 @@ static void check_init(const char *model, const char *name, double std) {
 
 /* The names of densenet_tiny are all in a file of densenet121: the shapes decide. */
 static void check_recognised(const char *model, bool cut_first) {
-    struct chex_error err = {0};
     struct chex_net *net = NULL;
     struct chex_tensor_set set = {0};
-    BAIL_UNLESS(chex_net_create(model, 14, &net, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_tensor_set_begin(&set, model, NULL, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_create(model, 14, &net, &err));
+    MUST(chex_tensor_set_begin(&set, model, NULL, &err));
     for (int i = 0; i < net->param_total; i++) {
         struct chex_param *p = &net->params[i];
         struct chex_tensor t = {.name = p->name, .rank = (size_t)p->rank};
         for (int k = 0; k < p->rank; k++)
             t.dims[k] = (size_t)p->dims[k] - (cut_first && i == 0);
-        BAIL_UNLESS(chex_tensor_set_add(&set, &t, NULL, &err) == CHEX_OK, "%s", err.text);
+        MUST(chex_tensor_set_add(&set, &t, NULL, &err));
     }
     const char *found = chex_tensor_set_model(&set);
     OK(found && strcmp(found, model) == 0, "the tensors of a %s%s are recognised (%s)", model,
@@ -94,7 +89,6 @@ int main(void) {
     /* Fan in of a 1x1 on 256 channels; fan out of a 3x3 to 512. */
     check_init("densenet121", "features.transition1.conv.weight", sqrt(2.0 / 256));
     check_init("resnet50", "layer4.1.conv2.weight", sqrt(2.0 / (9 * 512)));
-    struct chex_error err;
     struct chex_net *net = NULL;
     OK_STATUS(chex_net_create("vgg16", 14, &net, &err), CHEX_E_USAGE, err, "vgg16");
     OK(strstr(err.text, "expected densenet121 or ") && !strstr(err.text, "tiny"),

@@ -5,24 +5,16 @@
 #include "stats/net_benefit.h"
 
 #include "../simulated_labels.h"
+#include "ranking.h"
 #include "tap.h"
 
 static struct simulated_set set;
 static struct chex_net_benefit curve;
 
-static struct chex_ranking *rank(void) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(set.score, set.label, set.rows, 1, &r, &err) == CHEX_OK, "%s",
-                err.text);
-    return r;
-}
-
 static void compute(bool intervals) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = rank();
+    struct chex_ranking *r = rank(set.score, set.label, set.rows);
     const struct chex_clusters k = {set.patient, set.patients, intervals};
-    BAIL_UNLESS(chex_net_benefit_create(r, &k, &curve, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_net_benefit_create(r, &k, &curve, &err));
     chex_ranking_destroy(r);
 }
 

@@ -4,6 +4,7 @@
  */
 #include "launch/nvml.h"
 
+#include "dir.h"
 #include "tap.h"
 
 static struct chex_nvml nvml;
@@ -21,9 +22,7 @@ static enum chex_status read_into_nvml(void) {
 
 static enum chex_status read_node(const char *file) {
     setenv("CHEX_NVML", TEST_FAKE "/nvml.so", 1);
-    char path[512];
-    snprintf(path, sizeof path, TEST_DATA "/gpu/%s", file);
-    setenv("FAKE_NVML", path, 1);
+    setenv("FAKE_NVML", data_path("gpu/%s", file), 1);
     return read_into_nvml();
 }
 

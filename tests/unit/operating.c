@@ -6,6 +6,7 @@
 #include "stats/operating.h"
 
 #include "../simulated_labels.h"
+#include "ranking.h"
 #include "stats/delong.h"
 #include "tap.h"
 
@@ -14,20 +15,11 @@ enum { ROWS = 60 };
 static double score[ROWS];
 static int8_t label[ROWS];
 
-static struct chex_ranking *rank(const double *s, const int8_t *y, size_t rows) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s, y, rows, 1, &r, &err) == CHEX_OK, "%s", err.text);
-    return r;
-}
-
 static struct chex_operating decide(const struct chex_ranking *r, const uint32_t *patient,
                                     size_t patients, double threshold, double prevalence) {
-    struct chex_error err = {0};
     const struct chex_clusters k = {patient, patients, true};
     struct chex_operating o;
-    BAIL_UNLESS(chex_operating_create(r, &k, threshold, prevalence, &o, &err) == CHEX_OK, "%s",
-                err.text);
+    MUST(chex_operating_create(r, &k, threshold, prevalence, &o, &err));
     return o;
 }
 
@@ -47,14 +39,12 @@ static void test_rules(void) {
     struct chex_threshold_rule rule;
     char text[CHEX_THRESHOLD_TEXT_BYTES];
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        struct chex_error err = {0};
         const bool parsed = chex_threshold_parse(good[i], &rule, &err) == CHEX_OK;
         if (parsed)
             chex_threshold_text(&rule, text);
         OK(parsed && strcmp(text, good[i]) == 0, "the rule %s is read and written", good[i]);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct chex_error err = {0};
         OK_STATUS(chex_threshold_parse(bad[i], &rule, &err), CHEX_E_USAGE, err, "threshold rule");
     }
 }

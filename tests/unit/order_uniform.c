@@ -6,8 +6,6 @@
  */
 #include "input/order.h"
 
-#include <math.h>
-
 #include "tap.h"
 
 enum { ROWS = 20000, SHARDS = 16, TENTHS = 10, EPOCHS = 6, BUFFER = 500, SEED = 5 };

@@ -7,26 +7,18 @@
 #include "stats/paired.h"
 
 #include "../simulated.h"
+#include "ranking.h"
 #include "stats/difference.h"
 #include "tap.h"
 
 static struct simulated_pair pair;
 static double part[SIMULATED_ROWS], parts[2][SIMULATED_ROWS];
 
-static struct chex_ranking *rank(const double *score, const int8_t *label, size_t rows) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(score, label, rows, 1, &r, &err) == CHEX_OK, "%s", err.text);
-    return r;
-}
-
 static struct chex_difference difference_of(const double *a, const double *b, const int8_t *label,
                                             size_t rows, const uint32_t *cluster, size_t clusters) {
-    struct chex_error err = {0};
     struct chex_difference d;
     struct chex_ranking *first = rank(a, label, rows), *second = rank(b, label, rows);
-    BAIL_UNLESS(chex_difference(first, second, cluster, clusters, part, &d, &err) == CHEX_OK, "%s",
-                err.text);
+    MUST(chex_difference(first, second, cluster, clusters, part, &d, &err));
     chex_ranking_destroy(first);
     chex_ranking_destroy(second);
     return d;
@@ -44,11 +36,9 @@ static void test_variance(void) {
     simulated_fill_pair(&pair, &simulated_designs[4], auroc, 0.7, 12, 80, 3, 1);
     const double *const scores[] = {s->score, pair.second};
     struct chex_delong d[2];
-    struct chex_error err = {0};
     for (int i = 0; i < 2; i++) {
         struct chex_ranking *r = rank(scores[i], s->label, s->rows);
-        BAIL_UNLESS(chex_delong(r, s->patient, s->patients, parts[i], &d[i], &err) == CHEX_OK, "%s",
-                    err.text);
+        MUST(chex_delong(r, s->patient, s->patients, parts[i], &d[i], &err));
         chex_ranking_destroy(r);
     }
     const struct chex_difference both = difference_of_pair();
@@ -114,8 +104,7 @@ static void test_holm(void) {
                         want[] = {0.03, NAN, 0.06, 0.06, 0.02};
     double got[5];
     size_t tests;
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_difference_holm(p, 5, got, &tests, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_difference_holm(p, 5, got, &tests, &err));
     bool same = isnan(got[1]);
     for (int i = 0; i < 5; i++)
         same = same && (i == 1 || fabs(got[i] - want[i]) < 1e-15);
@@ -154,8 +143,7 @@ static void test_simulated(void) {
 static struct chex_predictions *table(size_t rows, const char *const *names, int classes,
                                       size_t shift) {
     struct chex_predictions *p = NULL;
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_predictions_create(rows, classes, names, &p, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_predictions_create(rows, classes, names, &p, &err));
     for (size_t i = 0; i < rows; i++) {
         const size_t image = (i + shift) * 7 % 101; /* another order in each table */
         char id[16];
@@ -180,8 +168,7 @@ static void test_join(void) {
     const struct chex_predictions *const tables[] = {a, b};
     const struct chex_paired_config config = {.replicates = 200, .seed = 1, .margin = 0.3};
     struct chex_paired *p = NULL;
-    struct chex_error err = {0};
-    OK_STATUS(chex_paired_create(tables, names, &config, &p, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_paired_create(tables, names, &config, &p, &err));
     OK(p->joined == 40 && p->left_out[0] == 20 && p->left_out[1] == 40 && p->classes == 2,
        "40 images and two findings are in both tables");
     OK(p->missing_count[0] == 1 && strcmp(p->missing[0][0], "Hernia") == 0 && !p->missing_count[1],

@@ -4,8 +4,6 @@
  */
 #include "train/watch/pass_audit_rules.h"
 
-#include <string.h>
-
 #include "tap.h"
 
 /* Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1, ranks 4 and 5 on node 2. */

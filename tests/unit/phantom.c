@@ -6,26 +6,22 @@
 
 #include <inttypes.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/fs.h"
 #include "base/hash.h"
+#include "dir.h"
 #include "image/image.h"
 #include "images.h"
 #include "label/labels.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-phantom-XXXXXX";
-
+static struct chex_error err;
 static const uint64_t recorded_a = 0x7ccbec6884ef89e0, recorded_b = 0x9f394a6a5eebbb4d;
 
 static uint64_t digest(uint64_t seed, uint64_t first, int count, int size) {
     uint64_t h = 0;
     uint8_t *p = malloc((size_t)size * (size_t)size);
-    struct chex_error err = {0};
     for (int i = 0; i < count; i++) {
-        BAIL_UNLESS(chex_phantom_draw(seed, first + (uint64_t)i, size, p, &err) == CHEX_OK, "%s",
-                    err.text);
+        MUST(chex_phantom_draw(seed, first + (uint64_t)i, size, p, &err));
         h = chex_hash64_mix(h, p, (size_t)size * (size_t)size);
     }
     free(p);
@@ -40,7 +36,6 @@ static void check_pixels(void) {
     OK(digest(2, 0, 1, 64) != digest(1, 0, 1, 64), "another seed, another picture");
     OK(digest(1, 0, 1, 64) != digest(1, 1, 1, 64), "another index likewise");
     uint8_t p[1];
-    struct chex_error err;
     OK_STATUS(chex_phantom_draw(1, 0, 31, p, &err), CHEX_E_USAGE, err, "expected 32 to 4096 px");
     OK_STATUS(chex_phantom_draw(1, 0, 4097, p, &err), CHEX_E_USAGE, err, "phantom size 4097");
 }
@@ -78,15 +73,13 @@ static void check_cases(void) {
 
 /* A digest over the files of a set that was written with so many threads. */
 static uint64_t write_set(const char *name, int threads) {
-    char path[128];
-    struct chex_error err = {0};
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    const char *path = dir_path("%s", name);
     struct chex_phantom_options o = {
         .dir = path, .count = 60, .size = 48, .seed = 9, .workers = threads};
-    OK_STATUS(chex_phantom_write(&o, &err), CHEX_OK, err, "");
+    OK_CALL(chex_phantom_write(&o, &err));
     struct chex_label_table *t = NULL;
     char *labels = chex_fs_join(path, "labels.csv");
-    OK_STATUS(chex_labels_load(labels, NULL, NULL, &t, &err), CHEX_OK, err, "");
+    OK_CALL(chex_labels_load(labels, NULL, NULL, &t, &err));
     BAIL_UNLESS(t, "no labels");
     bool equal = t->count == 60 && !strcmp(t->format, "nih");
     uint64_t h = 0;
@@ -99,7 +92,7 @@ static uint64_t write_set(const char *name, int threads) {
                 (uint32_t)atoi(t->rows[i].patient_id) == c.patient;
         char *image = chex_fs_format("%s/images/%s", path, t->rows[i].image_id), *data = NULL;
         size_t size;
-        BAIL_UNLESS(chex_fs_read(image, 1 << 20, &data, &size, &err) == CHEX_OK, "%s", err.text);
+        MUST(chex_fs_read(image, 1 << 20, &data, &size, &err));
         h = chex_hash64_mix(h, data, size);
         free(data);
         free(image);
@@ -113,16 +106,13 @@ static uint64_t write_set(const char *name, int threads) {
 static void check_write(void) {
     uint64_t one = write_set("one", 1), four = write_set("four", 4);
     OK(one == four, "the files do not depend on the threads");
-    char path[128], images[160];
-    struct chex_error err;
-    snprintf(path, sizeof path, "%s/one", dir);
+    const char *path = dir_path("one"), *images = dir_path("one/images/00000001_000.png");
     struct chex_phantom_options o = {.dir = path, .count = 5, .size = 64, .workers = 2};
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "labels.csv exists");
 
     uint8_t pixels[64 * 64];
     struct chex_image image = {0};
     struct chex_image_reader *reader = NULL;
-    snprintf(images, sizeof images, "%s/images/00000001_000.png", path);
     BAIL_UNLESS(chex_image_reader_create(&reader, &err) == CHEX_OK, "no reader");
     chex_phantom_draw(9, 0, 48, pixels, &err);
     OK(image_load(reader, images, &image, &err) == CHEX_OK && image.width == 48 &&
@@ -131,7 +121,7 @@ static void check_write(void) {
     chex_image_reader_destroy(reader);
     chex_image_release(&image);
 
-    snprintf(path, sizeof path, "%s/never", dir);
+    o.dir = path = dir_path("never");
     o.count = 0;
     OK_STATUS(chex_phantom_write(&o, &err), CHEX_E_USAGE, err, "--count 0: expected 1 to");
     o.count = 1, o.size = 8;
@@ -144,10 +134,10 @@ static void check_write(void) {
 }
 
 int main(void) {
-    BAIL_UNLESS(mkdtemp(dir), "no temporary folder");
+    dir_make();
     check_pixels();
     check_cases();
     check_write();
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

@@ -6,9 +6,10 @@
 
 #include "tap.h"
 
+static struct chex_error err;
+
 static void test_choice(void) {
     struct chex_cache_choice c;
-    struct chex_error err = {0};
     const uint64_t mib = 1 << 20;
     OK(chex_cache_choose(CHEX_CACHE_AUTO, 10 * mib, 20 * mib, 1, &c, &err) == CHEX_OK && c.keep,
        "auto: %s", c.why);

@@ -6,19 +6,14 @@
 #include <png.h>
 #include <zlib.h>
 
-#include "base/fs.h"
 #include "image/image_png.h"
 #include "image/inflate.h"
 #include "image/unfilter.h"
+#include "image_bytes.h"
 #include "tap.h"
 
-struct bytes {
-    uint8_t data[1 << 18];
-    size_t size;
-};
-
-static struct chex_image_reader *reader, *referee;
-static struct chex_image image, wanted;
+static struct chex_image_reader *referee;
+static struct chex_image wanted;
 static uint64_t state = 0x2545f4914f6cdd1du;
 
 static uint32_t draw(void) {
@@ -28,54 +23,13 @@ static uint32_t draw(void) {
     return (uint32_t)(state >> 32);
 }
 
-static void put(struct bytes *b, const void *data, size_t n) {
-    BAIL_UNLESS(b->size + n <= sizeof b->data, "file too large for the test");
-    if (n)
-        memcpy(b->data + b->size, data, n);
-    b->size += n;
-}
-
-static void put_u32(struct bytes *b, uint32_t v) {
-    const uint8_t big[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v};
-    put(b, big, 4);
-}
-
-static void put_chunk(struct bytes *b, const char *kind, const void *data, size_t n) {
-    put_u32(b, (uint32_t)n);
-    const size_t at = b->size;
-    put(b, kind, 4);
-    put(b, data, n);
-    put_u32(b, (uint32_t)crc32(0, b->data + at, (uInt)n + 4));
-}
-
-static void put_header(struct bytes *b, uint32_t w, uint32_t h) {
-    const uint8_t header[13] = {(uint8_t)(w >> 24), (uint8_t)(w >> 16), (uint8_t)(w >> 8),
-                                (uint8_t)w,         (uint8_t)(h >> 24), (uint8_t)(h >> 16),
-                                (uint8_t)(h >> 8),  (uint8_t)h,         8};
-    b->size = 0;
-    put(b, "\x89PNG\r\n\x1a\n", 8);
-    put_chunk(b, "IHDR", header, 13);
-}
-
 /* ---- both paths on one file ---- */
-
-/* A copy of the exact size, so that the sanitizer sees a read after the end. */
-static enum chex_status decode(struct chex_image_reader *r, const struct bytes *b,
-                               struct chex_image *out, struct chex_error *err) {
-    uint8_t *copy = malloc(b->size ? b->size : 1);
-    BAIL_UNLESS(copy, "no memory");
-    memcpy(copy, b->data, b->size);
-    memset(err, 0, sizeof *err);
-    enum chex_status st = chex_image_decode(r, copy, b->size, "x.png", out, err);
-    free(copy);
-    return st;
-}
 
 /* Equal verdict, words, pixels. */
 static bool agree(const struct bytes *b) {
-    struct chex_error err, why;
-    const enum chex_status st = decode(reader, b, &image, &err);
-    if (st != decode(referee, b, &wanted, &why) || strcmp(err.text, why.text) != 0) {
+    struct chex_error why;
+    const enum chex_status st = decode(b);
+    if (st != decode_by(referee, b, &wanted, &why) || strcmp(err.text, why.text) != 0) {
         printf("# %d '%s', libpng: '%s'\n", (int)st, err.text, why.text);
         return false;
     }
@@ -85,9 +39,8 @@ static bool agree(const struct bytes *b) {
 }
 
 static bool took_fast_path(const struct bytes *b) {
-    struct chex_error err;
     const uint64_t before = chex_png_fast_count(reader);
-    decode(reader, b, &image, &err);
+    decode(b);
     return chex_png_fast_count(reader) == before + 1;
 }
 
@@ -181,7 +134,6 @@ static void check_kinds(struct bytes *b) {
 static void check_filters(struct bytes *b) {
     static const int filters[] = {PNG_FILTER_NONE, PNG_FILTER_SUB,   PNG_FILTER_UP,
                                   PNG_FILTER_AVG,  PNG_FILTER_PAETH, PNG_ALL_FILTERS};
-    struct chex_error err = {0};
     for (int i = 0; chex_inflate_name(i); i++)
         for (const struct chex_unfilter *const *u = chex_unfilters; *u; u++) {
             const struct chex_png_choice choice = {CHEX_PNG_FAST, chex_inflate_name(i), (*u)->name};
@@ -204,35 +156,34 @@ static void check_filters(struct bytes *b) {
     OK_STATUS(chex_png_choose(reader, &(struct chex_png_choice){0, NULL, "none such"}, &err),
               CHEX_E_USAGE, err, "none such");
     make(b, 4, 4, &(struct kind){4, 8, 0, PNG_ALL_FILTERS, 0, 0});
-    OK_STATUS(decode(reader, b, &image, &err), CHEX_E_DATA, err, "x.png: not for the fast path");
+    OK_STATUS(decode(b), CHEX_E_DATA, err, "x: not for the fast path");
     OK(chex_png_choose(reader, &(struct chex_png_choice){0}, &err) == CHEX_OK, "back to both");
 }
 
 /* ---- files made by hand ---- */
 
-static uint8_t packed[4096];
-static size_t packed_size;
+static struct bytes packed;
 
 static void pack(uint32_t w, uint32_t h, uint8_t filter) {
     uint8_t raw[2048];
-    uLongf size = sizeof packed;
+    uLongf size = sizeof packed.data;
     for (size_t i = 0; i < h * (w + 1); i++)
         raw[i] = i % (w + 1) ? (uint8_t)draw() : filter;
-    BAIL_UNLESS(compress(packed, &size, raw, h * (w + 1)) == Z_OK, "zlib");
-    packed_size = size;
+    BAIL_UNLESS(compress(packed.data, &size, raw, h * (w + 1)) == Z_OK, "zlib");
+    packed.size = size;
 }
 
 /* One letter a chunk: I all pixel data, a and b its halves, 0 an empty IDAT, t text, T tRNS,
  * P a palette, X an unknown critical chunk, x an unknown ancillary one, 1 a name that is none,
  * g junk IDAT, H a second header, E the end, e an end with a content. */
 static void lay_out(struct bytes *b, const char *layout) {
-    const size_t half = packed_size / 2;
-    put_header(b, 20, 20);
+    const size_t half = packed.size / 2;
+    put_png_header(b, 20, 20, 8, 0);
     for (; *layout; layout++)
         switch (*layout) {
-        case 'I': put_chunk(b, "IDAT", packed, packed_size); break;
-        case 'a': put_chunk(b, "IDAT", packed, half); break;
-        case 'b': put_chunk(b, "IDAT", packed + half, packed_size - half); break;
+        case 'I': put_chunk(b, "IDAT", packed.data, packed.size); break;
+        case 'a': put_chunk(b, "IDAT", packed.data, half); break;
+        case 'b': put_chunk(b, "IDAT", packed.data + half, packed.size - half); break;
         case '0': put_chunk(b, "IDAT", "", 0); break;
         case 'g': put_chunk(b, "IDAT", "junk", 4); break;
         case 't': put_chunk(b, "tEXt", "Title\0chest", 11); break;
@@ -274,64 +225,55 @@ static void check_layouts(struct bytes *b) {
     }
 }
 
+static bool agree_packed(const struct bytes *stream) {
+    static struct bytes b;
+    (void)stream;
+    lay_out(&b, "IE");
+    return agree(&b);
+}
+
 static void check_every_byte(struct bytes *b) {
     pack(20, 20, 3);
     lay_out(b, "ta0bxE");
     const size_t size = b->size;
-    int differ = 0;
-    for (size_t at = 0; at < size; at++)
-        for (int bit = 0; bit < 8; bit++) {
-            b->data[at] ^= (uint8_t)(1 << bit);
-            differ += !agree(b);
-            b->data[at] ^= (uint8_t)(1 << bit);
-        }
+    size_t differ = flips_that_fail(b, 0, agree);
     for (b->size = 0; b->size < size; b->size++)
         differ += !agree(b);
     OK(differ == 0, "every flipped bit and every truncation: libpng's words");
     /* Damage under a right CRC: in the pixel data and its checksum. */
-    differ = 0;
-    for (size_t at = 0; at < packed_size; at++)
-        for (int bit = 0; bit < 8; bit++) {
-            packed[at] ^= (uint8_t)(1 << bit);
-            lay_out(b, "IE");
-            differ += !agree(b);
-            packed[at] ^= (uint8_t)(1 << bit);
-        }
-    OK(differ == 0, "every flipped bit of the stream under a right CRC: libpng's words");
+    OK(flips_that_fail(&packed, 0, agree_packed) == 0,
+       "every flipped bit of the stream under a right CRC: libpng's words");
 }
 
 static void check_bombs(struct bytes *b) {
     static const uint32_t sizes[][2] = {{60000, 60000},  {65500, 4000},  {4000, 65500},
                                         {0x7fffffff, 1}, {16384, 16384}, {0, 9}};
-    struct chex_error err;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         struct chex_image none = {0};
-        put_header(b, sizes[i][0], sizes[i][1]);
-        put_chunk(b, "IDAT", packed, packed_size);
+        put_png_header(b, sizes[i][0], sizes[i][1], 8, 0);
+        put_chunk(b, "IDAT", packed.data, packed.size);
         put_chunk(b, "IEND", "", 0);
-        OK(decode(reader, b, &none, &err) == CHEX_E_DATA && none.capacity == 0 && agree(b),
+        OK(decode_by(reader, b, &none, &err) == CHEX_E_DATA && none.capacity == 0 && agree(b),
            "%u x %u: nothing is allocated: %s", sizes[i][0], sizes[i][1], err.text);
     }
     /* The file is large enough for the header, its pixel data are not. */
     static uint8_t text[200000];
     struct chex_image none = {0};
-    put_header(b, 10000, 10000);
+    put_png_header(b, 10000, 10000, 8, 0);
     put_chunk(b, "teXt", text, sizeof text);
-    put_chunk(b, "IDAT", packed, packed_size);
+    put_chunk(b, "IDAT", packed.data, packed.size);
     put_chunk(b, "IEND", "", 0);
     OK(agree(b) && !took_fast_path(b), "pixels that only the other chunks could hold");
     chex_image_release(&none);
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    struct bytes *b = calloc(1, sizeof *b);
-    BAIL_UNLESS(b && chex_image_reader_create(&reader, &err) == CHEX_OK &&
-                    chex_image_reader_create(&referee, &err) == CHEX_OK,
-                "%s", err.text);
+    struct bytes *b = bytes_new();
+    MUST(chex_image_reader_create(&reader, &err));
+    MUST(chex_image_reader_create(&referee, &err));
     OK(chex_png_fast_count(reader) == 0, "a new reader has decoded nothing");
     const struct chex_png_choice libpng = {.path = CHEX_PNG_LIBPNG};
-    BAIL_UNLESS(chex_png_choose(referee, &libpng, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_png_choose(referee, &libpng, &err));
     check_kinds(b);
     check_filters(b);
     check_layouts(b);

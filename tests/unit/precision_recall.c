@@ -5,23 +5,16 @@
 #include "stats/precision_recall.h"
 
 #include "../simulated_labels.h"
+#include "ranking.h"
 #include "tap.h"
 
 static struct simulated_set set;
 
-static struct chex_ranking *rank(const double *s, const int8_t *y, size_t rows) {
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
-    BAIL_UNLESS(chex_ranking_create(s, y, rows, 1, &r, &err) == CHEX_OK, "%s", err.text);
-    return r;
-}
-
 static struct chex_figure figure_of(const struct chex_ranking *r, const uint32_t *patient,
                                     size_t patients) {
-    struct chex_error err = {0};
     const struct chex_clusters k = {patient, patients, true};
     struct chex_figure f;
-    BAIL_UNLESS(chex_average_precision(r, &k, &f, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_average_precision(r, &k, &f, &err));
     return f;
 }
 
@@ -78,46 +71,43 @@ static void test_variance(void) {
     chex_ranking_destroy(r);
 }
 
+/* The figure of 40 rows, each its own patient. */
+static struct chex_figure of_rows(const double *s, const int8_t *y) {
+    struct chex_ranking *r = rank(s, y, 40);
+    const struct chex_figure f = figure_of(r, NULL, 40);
+    chex_ranking_destroy(r);
+    return f;
+}
+
 static void test_limits(void) {
     double s[40];
     int8_t y[40] = {0};
     for (int i = 0; i < 40; i++)
         s[i] = i;
-    struct chex_ranking *r = rank(s, y, 40);
-    OK(isnan(figure_of(r, NULL, 40).value), "without positives there is no average precision");
-    chex_ranking_destroy(r);
+    OK(isnan(of_rows(s, y).value), "without positives there is no average precision");
     for (int i = 0; i < 9; i++)
         y[4 * i + 3] = 1;
-    r = rank(s, y, 40);
-    const struct chex_figure few = figure_of(r, NULL, 40);
+    const struct chex_figure few = of_rows(s, y);
     OK(few.value > 0 && isnan(few.interval.low),
        "nine positive patients are too few for an interval");
-    chex_ranking_destroy(r);
     y[0] = 1;
-    r = rank(s, y, 40);
-    OK(figure_of(r, NULL, 40).interval.low > 0, "ten are enough");
-    chex_ranking_destroy(r);
+    OK(of_rows(s, y).interval.low > 0, "ten are enough");
     for (int i = 0; i < 40; i++)
         y[i] = i >= 20;
-    r = rank(s, y, 40);
-    const struct chex_figure best = figure_of(r, NULL, 40);
+    const struct chex_figure best = of_rows(s, y);
     OK(best.value == 1 && isnan(best.interval.low), "perfect separation has no false interval");
-    chex_ranking_destroy(r);
     y[0] = 1;
-    r = rank(s, y, 40);
-    const struct chex_figure one_wrong = figure_of(r, NULL, 40);
+    const struct chex_figure one_wrong = of_rows(s, y);
     OK(one_wrong.value > 0.9 && one_wrong.value < 1 && isnan(one_wrong.interval.low),
        "no interval of an average precision that one positive decides (%g)", one_wrong.value);
-    chex_ranking_destroy(r);
 }
 
 static void test_curve(void) {
     const double s[] = {0.1, 0.4, 0.4, 0.8};
     const int8_t y[] = {0, 0, 1, 1};
-    struct chex_error err = {0};
     struct chex_precision_recall *p = NULL;
     struct chex_ranking *r = rank(s, y, 4);
-    BAIL_UNLESS(chex_precision_recall_create(r, &p, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_precision_recall_create(r, &p, &err));
     OK(p->count == 3 && p->threshold[0] == 0.8 && p->precision[0] == 1 && p->recall[0] == 0.5 &&
            p->precision[1] == 2.0 / 3 && p->recall[1] == 1 && p->precision[2] == 0.5,
        "the curve has a point for each score, by decreasing threshold");

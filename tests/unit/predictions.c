@@ -4,22 +4,18 @@
  */
 #include "stats/predictions.h"
 
-#include <math.h>
-#include <unistd.h>
-
-#include "base/fs.h"
 #include "base/rng.h"
+#include "dir.h"
 #include "tap.h"
 
-static char dir[] = "/tmp/chex-predictions-XXXXXX";
-static char path[64];
+static struct chex_error err;
+static const char *path;
 
 static void test_round_trip(void) {
     enum { N = 500 };
-    struct chex_error err = {0};
     static const char *const names[] = {"Mass", "A, \"odd\" one", "Hernia"};
     struct chex_predictions *p = NULL, *q = NULL;
-    BAIL_UNLESS(chex_predictions_create(N, 3, names, &p, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_predictions_create(N, 3, names, &p, &err));
     for (size_t i = 0; i < N; i++) {
         p->image_id[i] = chex_fs_format("%08zu_%03zu.png", i / 3, i % 3);
         p->patient_id[i] = i == 7 ? strdup("O'Neil, \"Pat\"") : chex_fs_format("%zu", i / 3);
@@ -32,8 +28,8 @@ static void test_round_trip(void) {
             p->label[i * 3 + c] = (int8_t)((int)chex_rng_below(r.v[1], 4) - 2);
         }
     }
-    OK_STATUS(chex_predictions_write(path, p, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_predictions_write(path, p, &err));
+    OK_CALL(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err));
     if (q) {
         bool ids = q->rows == N && q->classes == 3;
         for (size_t i = 0; ids && i < N; i++)
@@ -54,21 +50,18 @@ static void test_round_trip(void) {
               "cannot create");
 }
 
-static enum chex_status read_text(const char *text, struct chex_predictions **p,
-                                  struct chex_error *err) {
+static enum chex_status read_text(const char *text, struct chex_predictions **p) {
     *p = NULL;
-    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), err) == CHEX_OK, "%s", err->text);
-    return chex_predictions_read(path, CHEX_SCORE_PROBABILITY, p, err);
+    BAIL_UNLESS(chex_fs_write(path, text, strlen(text), &err) == CHEX_OK, "%s", err.text);
+    return chex_predictions_read(path, CHEX_SCORE_PROBABILITY, p, &err);
 }
 
 static void test_forms(void) {
-    struct chex_error err;
     struct chex_predictions *p;
-    OK_STATUS(read_text("\xef\xbb\xbfp_B,note,y_A,image_id,p_A,y_B,patient_id\r\n"
-                        "0.5,x,1,i1,1e-3,0,p1\r\n\r\n"
-                        ".25,,,\"i2\",1,-1,\"p,2\"",
-                        &p, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(read_text("\xef\xbb\xbfp_B,note,y_A,image_id,p_A,y_B,patient_id\r\n"
+                      "0.5,x,1,i1,1e-3,0,p1\r\n\r\n"
+                      ".25,,,\"i2\",1,-1,\"p,2\"",
+                      &p));
     OK(p && p->rows == 2 && p->classes == 2 && !strcmp(p->class_names[0], "B") &&
            !strcmp(p->class_names[1], "A"),
        "columns go by name, in any order, with other columns between");
@@ -77,13 +70,12 @@ static void test_forms(void) {
        "CRLF, a byte order mark, blank lines and no newline at the end; a blank label is masked");
     OK(p && !strcmp(p->image_id[1], "i2") && !strcmp(p->patient_id[1], "p,2"), "quoted fields");
     chex_predictions_destroy(p);
-    OK_STATUS(read_text("image_id,y_A,p_A\ni,1.0,1\n", &p, &err), CHEX_OK, err, NULL);
+    OK_CALL(read_text("image_id,y_A,p_A\ni,1.0,1\n", &p));
     OK(p && !p->patient_id && p->label[0] == 1, "without patients; labels as data frames write");
     chex_predictions_destroy(p);
-    OK_STATUS(read_text("image_id;y_A;p_A;age_years;brightness\ni;NA;0,25;NA;0,5\n"
-                        "j;nan;1E-1;58,0;\n",
-                        &p, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(read_text("image_id;y_A;p_A;age_years;brightness\ni;NA;0,25;NA;0,5\n"
+                      "j;nan;1E-1;58,0;\n",
+                      &p));
     OK(p && p->score[0] == 0.25 && p->score[1] == 0.1 && p->label[0] == -2 && p->label[1] == -2 &&
            p->facts[0].brightness == 0.5 && p->facts[0].age_years < 0 &&
            p->facts[1].age_years == 58,
@@ -94,17 +86,16 @@ static void test_forms(void) {
 /* Data frames write truth values in several ways, and other tools write logits. */
 static void test_foreign(void) {
     static const char logits[] = "image_id,y_A,p_A\ni,True,-2.5\nj,FALSE,40\nk,true,0\nl,false,1\n";
-    struct chex_error err;
     struct chex_predictions *p = NULL;
-    BAIL_UNLESS(chex_fs_write(path, logits, strlen(logits), &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_OK, err, NULL);
+    dir_put_text("predictions.csv", logits);
+    OK_CALL(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err));
     OK(p && p->label[0] == 1 && p->label[1] == 0 && p->label[2] == 1 && p->label[3] == 0,
        "true and false are 1 and 0, in any case of letters");
     OK(p && p->score[0] == -2.5 && p->score[1] == 40, "any finite number, if that is asked for");
     chex_predictions_destroy(p);
     static const char bad[] = "image_id,y_A,p_A\ni,1,inf\n";
     p = NULL;
-    chex_fs_write(path, bad, strlen(bad), &err);
+    dir_put_text("predictions.csv", bad);
     OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err, "'inf'");
     OK(!p, "infinity is no score");
 }
@@ -144,15 +135,14 @@ static void test_refusals(void) {
         {"image_id,y_A,p_A\n\"i,1,0.5\n", "line 2, column 1: a quote opens here"},
         {"image_id,y_A,p_A\n\"i\"x,1,0.5\n", "line 2, column 1: text after a closing quote"},
     };
-    struct chex_error err;
     struct chex_predictions *p;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        OK_STATUS(read_text(cases[i].text, &p, &err), CHEX_E_DATA, err, cases[i].needle);
+        OK_STATUS(read_text(cases[i].text, &p), CHEX_E_DATA, err, cases[i].needle);
         if (p || !strstr(err.text, path))
             OK(false, "case %zu: nothing handed out, and the file is named", i);
     }
     static const char zero[] = "image_id,y_A,p_A\0\ni,1,0.5\n";
-    chex_fs_write(path, zero, sizeof zero - 1, &err);
+    dir_put("predictions.csv", zero, sizeof zero - 1);
     OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err,
               "a NUL byte");
     OK_STATUS(chex_predictions_read("/nowhere/p.csv", CHEX_SCORE_ANY, &p, &err), CHEX_E_DATA, err,
@@ -174,10 +164,9 @@ static void test_facts(void) {
     enum { N = 60 };
     static const char *const names[] = {"Mass"};
     static const char sexes[] = {'M', 'F', 0};
-    struct chex_error err = {0};
     struct chex_predictions *p = NULL, *q = NULL;
-    BAIL_UNLESS(chex_predictions_create(N, 1, names, &p, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_predictions_add_facts(p, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_predictions_create(N, 1, names, &p, &err));
+    MUST(chex_predictions_add_facts(p, &err));
     for (size_t i = 0; i < N; i++) {
         struct chex_row_facts *f = &p->facts[i];
         p->image_id[i] = chex_fs_format("%zu.png", i);
@@ -189,15 +178,15 @@ static void test_facts(void) {
         f->width_px = i % 5 ? 65535 - (int)i : 0;
         f->brightness = i % 7 ? (double)(float)((double)i / 61) : NAN;
     }
-    OK_STATUS(chex_predictions_write(path, p, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_predictions_write(path, p, &err));
+    OK_CALL(chex_predictions_read(path, CHEX_SCORE_ANY, &q, &err));
     bool same = q && q->facts;
     for (size_t i = 0; same && i < N; i++)
         same = same_facts(&p->facts[i], &q->facts[i]);
     OK(same, "facts come back, known and unknown");
     char *text = NULL;
     size_t size;
-    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &text, &size, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_fs_read(path, 1 << 20, &text, &size, &err));
     text[strcspn(text, "\n")] = '\0';
     OK(!strcmp(text, "image_id,patient_id,y_Mass,p_Mass,study_id,view,age_years,sex,width_px,"
                      "brightness"),
@@ -208,12 +197,10 @@ static void test_facts(void) {
 }
 
 static void test_foreign_facts(void) {
-    struct chex_error err;
     struct chex_predictions *p;
-    OK_STATUS(read_text("image_id,y_A,p_A,sex,age_years,view\n"
-                        "i,1,1,Female,45.0,pa\nj,1,1,x,4.5,Frontal\nk,1,1,,,\n",
-                        &p, &err),
-              CHEX_OK, err, NULL);
+    OK_CALL(read_text("image_id,y_A,p_A,sex,age_years,view\n"
+                      "i,1,1,Female,45.0,pa\nj,1,1,x,4.5,Frontal\nk,1,1,,,\n",
+                      &p));
     OK(p && p->facts && p->facts[0].sex == 'F' && p->facts[0].age_years == 45 &&
            p->facts[0].view == CHEX_VIEW_PA,
        "facts as data frames write them");
@@ -221,20 +208,19 @@ static void test_foreign_facts(void) {
            p->facts[1].view == CHEX_VIEW_UNKNOWN && p->facts[2].sex == 0,
        "cells that cannot be read count as unknown");
     chex_predictions_destroy(p);
-    OK_STATUS(read_text("image_id,sex,y_A,p_A,sex\ni,M,1,1,F\n", &p, &err), CHEX_E_DATA, err,
+    OK_STATUS(read_text("image_id,sex,y_A,p_A,sex\ni,M,1,1,F\n", &p), CHEX_E_DATA, err,
               "line 1: column sex appears twice, at 2 and 5");
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
-    snprintf(path, sizeof path, "%s/predictions.csv", dir);
+    dir_make();
+    path = dir_put_text("predictions.csv", "");
     test_round_trip();
     test_forms();
     test_foreign();
     test_refusals();
     test_facts();
     test_foreign_facts();
-    chex_fs_remove_tree(dir, &err);
+    dir_remove();
     return tap_done();
 }

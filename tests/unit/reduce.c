@@ -13,6 +13,8 @@
 #include "launch/reduce_plan.h"
 #include "thread_coll.h"
 
+static struct chex_error err;
+
 enum { MAX_V = 17, COUNT = 101, STEPS = 3 };
 
 /* ---- one run ---- */
@@ -167,15 +169,13 @@ static void sum_all(struct summing *jobs, int N, int V, int failing, int fail_af
     struct coll_rank members[MAX_V];
     struct chex_rank_sum *sums[MAX_V];
     pthread_t thread[MAX_V];
-    struct chex_error err = {0};
     coll_world_open(&w, N);
     w.fail_after = fail_after;
     memset(jobs, 0, MAX_V * sizeof *jobs);
     for (int r = 0, v = 0; r < N; r++) {
         int from, to;
         coll_join(&w, &members[r], r);
-        BAIL_UNLESS(chex_rank_sum_create(&members[r].coll, V, COUNT, &sums[r], &err) == CHEX_OK,
-                    "%s", err.text);
+        MUST(chex_rank_sum_create(&members[r].coll, V, COUNT, &sums[r], &err));
         for (chex_reduce_run(V, N, r, &from, &to); v < to; v++) {
             jobs[v].sum = sums[r];
             jobs[v].v = v;
@@ -193,7 +193,6 @@ static void sum_all(struct summing *jobs, int N, int V, int failing, int fail_af
 
 static void check_sums_in_passes(void) {
     struct summing *jobs = calloc(MAX_V, sizeof *jobs);
-    struct chex_error err = {0};
     BAIL_UNLESS(jobs, "memory");
     for (int V = 1; V <= MAX_V; V += V < 5 ? 1 : 4) {
         bool well = true;
@@ -226,7 +225,7 @@ static void check_sums_in_passes(void) {
     struct chex_coll one = {.impl = &coll_threads, .size = 1};
     struct chex_rank_sum *sum = NULL;
     double values[3] = {1, 2, 3};
-    BAIL_UNLESS(chex_rank_sum_create(&one, 1, 2, &sum, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_rank_sum_create(&one, 1, 2, &sum, &err));
     OK(chex_rank_sum_add(sum, 0, values, 2, &err) == CHEX_OK && values[0] == 1 && values[1] == 2 &&
            !chex_rank_sum_waits(sum),
        "one logical rank keeps its values");
@@ -239,7 +238,6 @@ static void check_sums_in_passes(void) {
 static void check_failures(void) {
     struct rank_job *jobs = calloc(MAX_V, sizeof *jobs);
     BAIL_UNLESS(jobs, "memory");
-    struct chex_error err;
     struct chex_reduce *reduce = NULL;
     play_all(jobs, 2, 2, true, 3);
     for (int r = 0; r < 2; r++)
@@ -265,7 +263,7 @@ static void check_failures(void) {
 
     config.count = 5;
     config.logical_ranks = 1;
-    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_reduce_create(&config, &reduce, &err));
     const float *sum = NULL;
     double exposed_s;
     chex_reduce_leaf(reduce, 0);
@@ -273,7 +271,7 @@ static void check_failures(void) {
     OK_STATUS(chex_reduce_finish(reduce, &sum, &exposed_s, &err), CHEX_E_FAIL, err, "[2, 4)");
     chex_reduce_destroy(reduce);
 
-    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_reduce_create(&config, &reduce, &err));
     chex_reduce_leaf(reduce, 0);
     chex_reduce_destroy(reduce);
     OK(true, "destroyed in the middle of a pass");
@@ -312,14 +310,12 @@ static void check_plan(void) {
     OK(vectors(1, 1, 0) == 1, "one logical rank needs one vector");
     OK(vectors(8, 1, 0) == 4, "eight on one process need four");
     OK(vectors(5, 3, 1) == 2, "two that have no common parent need two");
-    struct chex_error err = {0};
     struct chex_reduce_plan plan;
     bool small = true;
     for (int r = 0; r < 3; r++) {
         int from, to;
         chex_reduce_run(1 << 20, 3, r, &from, &to);
-        BAIL_UNLESS(chex_reduce_plan_init(&plan, 1 << 20, from, to, 3, &err) == CHEX_OK, "%s",
-                    err.text);
+        MUST(chex_reduce_plan_init(&plan, 1 << 20, from, to, 3, &err));
         small = small && plan.cross_count < 64 && plan.vectors < 64;
         chex_reduce_plan_release(&plan);
     }

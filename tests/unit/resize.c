@@ -10,6 +10,8 @@
 
 #include "tap.h"
 
+static struct chex_error err;
+
 /* As in the recording script. */
 static uint8_t *picture(int w, int h) {
     size_t n = (size_t)w * (size_t)h;
@@ -32,7 +34,6 @@ static uint64_t fnv(const uint8_t *data, size_t n) {
 }
 
 static uint64_t resized(struct chex_resizer *r, int w, int h, int dw, int dh) {
-    struct chex_error err = {0};
     uint8_t *src = picture(w, h), *dst = malloc((size_t)dw * (size_t)dh);
     BAIL_UNLESS(dst && chex_resize(r, src, w, h, dst, dw, dh, &err) == CHEX_OK, "%s", err.text);
     uint64_t digest = fnv(dst, (size_t)dw * (size_t)dh);
@@ -44,7 +45,6 @@ static uint64_t resized(struct chex_resizer *r, int w, int h, int dw, int dh) {
 /* A flat picture stays flat to the last bit, at the borders too. */
 static void check_flat(struct chex_resizer *r) {
     static const int sides[] = {1, 2, 3, 17, 64, 100, 255};
-    struct chex_error err = {0};
     bool flat = true;
     for (size_t i = 0; i < 7; i++)
         for (size_t j = 0; j < 7; j++)
@@ -162,7 +162,6 @@ static void define(const uint8_t *src, int in, int rows, uint8_t *dst, int out) 
 /* The source ends with its memory, so a sanitizer sees any byte read beyond. */
 static void check_shape(struct shape s, struct chex_resizer **resizers, const char **names,
                         int count) {
-    struct chex_error err = {0};
     size_t n = (size_t)s.w * (size_t)s.h, m = (size_t)s.dw * (size_t)s.dh;
     uint8_t *src = noise(n, (uint32_t)s.w), *half = malloc((size_t)s.h * (size_t)s.dw);
     uint8_t *want = malloc(m), *got = malloc(m + 1);
@@ -183,14 +182,13 @@ static void check_shape(struct shape s, struct chex_resizer **resizers, const ch
 
 int main(void) {
     enum { MAX = 8 };
-    struct chex_error err = {0};
     struct chex_resizer *resizers[MAX] = {NULL};
     const char *names[MAX];
     const struct chex_resize_kernel *kernel = NULL;
     int count = 0;
     do {
         enum chex_status st = chex_resizer_create_with(kernel, &resizers[count], &err);
-        BAIL_UNLESS(st == CHEX_OK, "%s", err.text);
+        MUST(st);
         names[count] = kernel ? kernel->name : "plain C";
         check_recorded(resizers[count], names[count]);
         kernel = chex_resize_kernel(count++);

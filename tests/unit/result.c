@@ -4,11 +4,9 @@
  */
 #include "base/result.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tap.h"
+
+static struct chex_error err;
 
 /* Whether the template gives this text. */
 static bool gives(const json_t *o, const char *template, const char *want) {
@@ -96,7 +94,6 @@ static void check_text(void) {
 }
 
 static void check_print(void) {
-    struct chex_error err = {0};
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);

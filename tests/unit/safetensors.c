@@ -6,50 +6,48 @@
 #include "model/safetensors.h"
 
 #include <inttypes.h>
-#include <unistd.h>
 
-#include "base/fs.h"
 #include "base/log.h"
+#include "dir.h"
 #include "tap.h"
 #include "tiny_net.h"
 
+static struct chex_error err;
+
 #define LAYER TINY_LAYER
-static char dir[256];
 static struct chex_net *net;
 static float *state;
 
+static const char *recorded(const char *name) {
+    return data_path("safetensors/%s.safetensors", name);
+}
 static void clear(void) { tiny_clear(net, state); }
 static bool holds_recorded(bool head) { return tiny_holds_recorded(net, state, head); }
 static bool untouched(void) { return tiny_untouched(net, state); }
 
 static void test_recorded(void) {
-    struct chex_error err = {0};
     static const struct {
         const char *file;
         bool head;
     } good[] = {{"f32", true}, {"f16", true},        {"bf16", true},
                 {"f64", true}, {"names-2018", true}, {"head-5", false}};
-    char path[512];
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         bool head = !good[i].head;
-        snprintf(path, sizeof path, "%s/safetensors/%s.safetensors", TEST_DATA, good[i].file);
         clear();
-        OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_safetensors_read(recorded(good[i].file), net, state, &head, &err));
         OK(head == good[i].head && holds_recorded(head), "%s: every value", good[i].file);
     }
 }
 
 static void test_round_trip(void) {
-    struct chex_error err = {0};
-    char path[512];
+    const char *path = dir_path("ours.safetensors");
     float *other = malloc(net->state_count * sizeof *other);
     BAIL_UNLESS(other, "memory");
     for (size_t i = 0; i < net->state_count; i++)
         other[i] = (float)i * 0.37f - 3;
-    snprintf(path, sizeof path, "%s/ours.safetensors", dir);
-    OK_STATUS(chex_safetensors_write(path, net, other, 41, NULL, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_safetensors_write(path, net, other, 41, NULL, &err));
     bool head = false;
-    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_safetensors_read(path, net, state, &head, &err));
     OK(head && memcmp(state, other, net->state_count * sizeof *state) == 0, "what was written");
     char *data = NULL;
     size_t size = 0;
@@ -67,7 +65,6 @@ static void test_round_trip(void) {
 }
 
 static void test_about(void) {
-    struct chex_error err = {0};
     char *names[] = {(char[]){"Mass"}, (char[]){"A \"b\", c"}, (char[]){"Edema"}};
     const struct chex_safetensors_about said = {.model = (char[]){"tiny"},
                                                 .resize = (char[]){"pillow-bilinear"},
@@ -79,10 +76,9 @@ static void test_about(void) {
                                                 .image_size = 224,
                                                 .stored_size = 256};
     struct chex_safetensors_about a;
-    char path[512];
-    snprintf(path, sizeof path, "%s/about.safetensors", dir);
-    OK_STATUS(chex_safetensors_write(path, net, state, 1, &said, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+    const char *path = dir_path("about.safetensors");
+    OK_CALL(chex_safetensors_write(path, net, state, 1, &said, &err));
+    OK_CALL(chex_safetensors_about(path, &a, &err));
     OK(!strcmp(a.model, "tiny") && !strcmp(a.resize, "pillow-bilinear") &&
            !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") &&
            !strcmp(a.members, "train 0") && a.image_size == 224 && a.stored_size == 256,
@@ -95,15 +91,25 @@ static void test_about(void) {
        "named classes are compared, in their order");
     chex_safetensors_about_release(&a);
     clear();
-    OK_STATUS(chex_safetensors_read(path, net, state, NULL, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_safetensors_read(path, net, state, NULL, &err));
     int bias = chex_net_find_param(net, "classifier.bias");
     OK(state[net->params[bias].offset] == -77, "a head that is not wanted");
-    snprintf(path, sizeof path, "%s/safetensors/f32.safetensors", TEST_DATA);
-    OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_safetensors_about(recorded("f32"), &a, &err));
     OK(!a.model && !a.resize && !a.split && !a.source_digest && !a.classes && !a.image_size &&
            chex_safetensors_may_be(&a, swapped, 3),
        "the Python package's file says nothing, and may be anything");
     OK_STATUS(chex_safetensors_about("/nowhere/x", &a, &err), CHEX_E_DATA, err, "/nowhere/x");
+}
+
+/* A file of the given header and `body` zero bytes. length: what the file says of its header. */
+static void put_header(const char *path, uint64_t length, const char *header, size_t header_bytes,
+                       size_t body) {
+    static const char zeros[1000];
+    FILE *f = fopen(path, "wb");
+    BAIL_UNLESS(f && fwrite(&length, 8, 1, f) == 1 &&
+                    fwrite(header, 1, header_bytes, f) == header_bytes &&
+                    fwrite(zeros, 1, body, f) == body && fclose(f) == 0,
+                "%s", path);
 }
 
 /* Metadata that strangers may write. */
@@ -115,37 +121,22 @@ static void test_about_foreign(void) {
         "{\"classes\":\"14\",\"image_size\":\"large\",\"resize\":\"\"}",
         "{\"classes\":\"[\\\"a\\\",7]\",\"image_size\":\"-3\"}",
         "{\"classes\":\"[]\",\"image_size\":\"99999999999999999999\"}"};
-    struct chex_error err = {0};
-    char path[512];
-    snprintf(path, sizeof path, "%s/foreign.safetensors", dir);
+    const char *path = dir_path("foreign.safetensors");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         struct chex_safetensors_about a;
         char *header = chex_fs_format("{\"__metadata__\":%s}", foreign[i]);
-        uint64_t length = header ? strlen(header) : 0;
-        FILE *f = fopen(path, "wb");
-        BAIL_UNLESS(f && fwrite(&length, 8, 1, f) == 1 && fputs(header, f) >= 0 && fclose(f) == 0,
-                    "%s", path);
+        put_header(path, strlen(header), header, strlen(header), 0);
         free(header);
-        OK_STATUS(chex_safetensors_about(path, &a, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_safetensors_about(path, &a, &err));
         OK(!a.classes && !a.image_size && !a.resize, "%s counts as not said", foreign[i]);
         chex_safetensors_about_release(&a);
     }
 }
 
-/* A file of the given header and `body` zero bytes. length: what the file says of its header. */
 static void refuse(const char *what, uint64_t length, const char *header, size_t header_bytes,
                    size_t body, const char *needle) {
-    struct chex_error err = {0};
-    char path[512];
-    size_t size = 8 + header_bytes + body;
-    char *data = calloc(1, size);
-    BAIL_UNLESS(data, "memory");
-    memcpy(data, &length, 8);
-    memcpy(data + 8, header, header_bytes);
-    snprintf(path, sizeof path, "%s/bad.safetensors", dir);
-    FILE *f = fopen(path, "wb");
-    BAIL_UNLESS(f && fwrite(data, 1, size, f) == size && fclose(f) == 0, "%s", path);
-    free(data);
+    const char *path = dir_path("bad.safetensors");
+    put_header(path, length, header, header_bytes, body);
     bool head = true;
     clear();
     printf("# %s\n", what);
@@ -179,14 +170,12 @@ static void test_lengths(void) {
     memset(deep, '[', sizeof deep);
     memcpy(deep, "{\"a\":", 5);
     refuse("deep JSON", sizeof deep, deep, sizeof deep, 0, "maximum parsing depth");
-    struct chex_error err = {0};
     bool head;
     OK_STATUS(chex_safetensors_read("/nowhere/x.safetensors", net, state, &head, &err), CHEX_E_DATA,
               err, "/nowhere/x.safetensors");
-    char path[512];
-    snprintf(path, sizeof path, "%s/short.safetensors", dir);
-    chex_fs_write(path, "abc", 3, NULL);
-    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, "3 bytes");
+    OK_STATUS(
+        chex_safetensors_read(dir_put_text("short.safetensors", "abc"), net, state, &head, &err),
+        CHEX_E_DATA, err, "3 bytes");
 }
 
 static void test_entries(void) {
@@ -232,17 +221,13 @@ static void test_entries(void) {
 
 /* A not-a-number among good values: copy of a recorded file with its last float replaced. */
 static void test_not_finite(void) {
-    struct chex_error err = {0};
-    char path[512];
     char *data = NULL;
     size_t size = 0;
     bool head;
-    snprintf(path, sizeof path, "%s/safetensors/f32.safetensors", TEST_DATA);
-    BAIL_UNLESS(chex_fs_read(path, 1 << 20, &data, &size, NULL) == CHEX_OK, "%s", path);
+    MUST(chex_fs_read(recorded("f32"), 1 << 20, &data, &size, &err));
     float nan_value = NAN;
     memcpy(data + size - sizeof nan_value, &nan_value, sizeof nan_value);
-    snprintf(path, sizeof path, "%s/nan.safetensors", dir);
-    chex_fs_write(path, data, size, NULL);
+    const char *path = dir_put("nan.safetensors", data, size);
     clear();
     OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, "nan");
     OK(untouched(), "state as it was");
@@ -250,9 +235,7 @@ static void test_not_finite(void) {
 }
 
 int main(void) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/chex-safetensors-XXXXXX", tmp ? tmp : "/tmp");
-    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
+    dir_make();
     chex_log_init("safetensors", CHEX_LOG_ERROR);
     net = tiny_net(3);
     state = malloc(net->state_count * sizeof *state);
@@ -266,6 +249,6 @@ int main(void) {
     test_not_finite();
     free(state);
     chex_net_destroy(net);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

@@ -5,13 +5,10 @@
  */
 #include "launch/slurm_info.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "dir.h"
 #include "launch/slurm_step.h"
 #include "tap.h"
 
@@ -39,25 +36,24 @@ static enum chex_status requeue(uint32_t id, struct chex_error *err) {
     return CHEX_OK;
 }
 
+static struct chex_error err;
 static const struct chex_slurm_library lib = {
     .job = get_job, .set_comment = set_comment, .requeue = requeue};
 
-static enum chex_status ask(bool batch, bool may, const char *comment, bool lost,
-                            struct chex_error *err) {
+static enum chex_status ask(bool batch, bool may, const char *comment, bool lost) {
     job = (struct chex_slurm_job){.batch = batch, .requeue = may};
     snprintf(job.comment, sizeof job.comment, "%s", comment);
     requeued = 0;
-    *err = (struct chex_error){0};
-    return chex_slurm_requeue(&lib, lost, err);
+    err = (struct chex_error){0};
+    return chex_slurm_requeue(&lib, lost, &err);
 }
 
 /* What is known of n1 and n2 if the program beside the modules is this script; it runs on n0. */
-static const char *ended(const char *dir, const char *script) {
+static const char *ended(const char *script) {
     static const char nodes[2][CHEX_HOST_BYTES] = {"n1", "n2"};
     static char text[64];
-    char path[64];
+    const char *path = dir_path("chexnet-slurm-step");
     bool ended[2];
-    snprintf(path, sizeof path, "%s/chexnet-slurm-step", dir);
     FILE *f = script ? fopen(path, "w") : NULL;
     if (f) {
         fprintf(f, "#!/bin/sh\n%s\n", script);
@@ -71,49 +67,48 @@ static const char *ended(const char *dir, const char *script) {
 }
 
 static void test_ended(void) {
-    char dir[] = "/tmp/chex-unit-XXXXXX";
-    setenv("CHEX_LIBDIR", mkdtemp(dir), 1);
-    OK(strcmp(ended(dir, NULL), "0 00") == 0, "without the program it is unknown who has ended");
-    OK(strcmp(ended(dir, "[ \"$*\" = '5 1 n0,n1,n2' ] && printf 'n0 runs\\nn2 ended\\nn1 runs\\n'"),
+    dir_make();
+    setenv("CHEX_LIBDIR", dir, 1);
+    OK(strcmp(ended(NULL), "0 00") == 0, "without the program it is unknown who has ended");
+    OK(strcmp(ended("[ \"$*\" = '5 1 n0,n1,n2' ] && printf 'n0 runs\\nn2 ended\\nn1 runs\\n'"),
               "1 01") == 0,
        "a node whose tasks have ended is found");
-    OK(strcmp(ended(dir, "printf 'n0 runs\\nn12 ended\\n'"), "1 00") == 0,
+    OK(strcmp(ended("printf 'n0 runs\\nn12 ended\\n'"), "1 00") == 0,
        "a node without an answer of its own counts as running");
-    OK(strcmp(ended(dir, "printf 'n0 ended\\nn1 ended\\n'"), "0 00") == 0,
+    OK(strcmp(ended("printf 'n0 ended\\nn1 ended\\n'"), "0 00") == 0,
        "an answer that this process has ended is not believed");
     const double start = chex_clock_s();
-    OK(strcmp(ended(dir, "printf 'n0 runs\\nn1 ended\\n'; exec sleep 1000"), "1 10") == 0 &&
+    OK(strcmp(ended("printf 'n0 runs\\nn1 ended\\n'; exec sleep 1000"), "1 10") == 0 &&
            chex_clock_s() - start < tap_wait_s(),
        "a program that hangs is stopped, and what it said counts");
-    rmdir(dir);
+    dir_remove();
 }
 
 int main(void) {
-    struct chex_error err;
     test_ended();
     setenv("SLURM_JOB_ID", "17", 1);
 
-    OK(ask(true, true, "", true, &err) == CHEX_OK && requeued == 17, "a batch job is put back");
+    OK(ask(true, true, "", true) == CHEX_OK && requeued == 17, "a batch job is put back");
     OK(strcmp(job.comment, "chexnet-retries=1") == 0, "lost ranks are counted from 1");
-    ask(true, true, "of user chexnet-retries=2", true, &err);
+    ask(true, true, "of user chexnet-retries=2", true);
     OK(strcmp(job.comment, "of user chexnet-retries=3") == 0,
        "the text of the user stays before the count");
-    OK(ask(true, true, "chexnet-retries=3", true, &err) == CHEX_E_ENV && !requeued,
+    OK(ask(true, true, "chexnet-retries=3", true) == CHEX_E_ENV && !requeued,
        "after three retries the job is not put back");
     OK(strstr(err.text, "after 3 retries"), "the text names the limit");
-    OK(ask(true, true, "a chexnet-retries=3", false, &err) == CHEX_OK && requeued == 17,
+    OK(ask(true, true, "a chexnet-retries=3", false) == CHEX_OK && requeued == 17,
        "a save puts the job back whatever the count");
     OK(strcmp(job.comment, "a chexnet-retries=0") == 0, "a save sets the count to 0");
-    ask(true, true, "of user", false, &err);
+    ask(true, true, "of user", false);
     OK(strcmp(job.comment, "of user") == 0, "a save without a count leaves the comment alone");
-    OK(ask(false, true, "", false, &err) == CHEX_E_ENV && !requeued, "a job of srun is refused");
+    OK(ask(false, true, "", false) == CHEX_E_ENV && !requeued, "a job of srun is refused");
     OK(strstr(err.text, "only a job of sbatch"), "the text says which jobs can be put back");
-    OK(ask(true, false, "", true, &err) == CHEX_E_ENV && !requeued && !job.comment[0],
+    OK(ask(true, false, "", true) == CHEX_E_ENV && !requeued && !job.comment[0],
        "a job with --no-requeue is refused, and its comment stays");
     refuses = true;
-    OK(ask(true, true, "", true, &err) == CHEX_E_ENV, "a refusal of Slurm is returned");
+    OK(ask(true, true, "", true) == CHEX_E_ENV, "a refusal of Slurm is returned");
     unsetenv("SLURM_JOB_ID");
-    OK(ask(true, true, "", true, &err) == CHEX_E_ENV && strstr(err.text, "not in a Slurm job"),
+    OK(ask(true, true, "", true) == CHEX_E_ENV && strstr(err.text, "not in a Slurm job"),
        "outside of a job the text says so");
     return tap_done();
 }

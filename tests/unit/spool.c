@@ -3,11 +3,12 @@
  * Spools: what was put comes back; nothing half-written has a name; damage is said.
  */
 #include <fcntl.h>
-#include <unistd.h>
 
-#include "base/fs.h"
+#include "dir.h"
 #include "ingest/spool.h"
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { ROW = 300, ROWS = 1500 };
 
@@ -19,9 +20,8 @@ static void fill(uint8_t *row, size_t i) {
 /* ROWS rows, every tenth is bad. */
 static void write_spool(const char *path, const char *fault) {
     struct chex_spool_writer *w = NULL;
-    struct chex_error err = {0};
     uint8_t row[ROW];
-    OK_STATUS(chex_spool_create(path, ROW, &w, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_spool_create(path, ROW, &w, &err));
     bool fine = true;
     for (size_t i = 0; i < ROWS; i++) {
         char name[32];
@@ -35,14 +35,13 @@ static void write_spool(const char *path, const char *fault) {
                                : chex_spool_reject(w, i, "too dark", &err)) == CHEX_OK;
     }
     OK(fine && !chex_fs_exists(path), "no name before the end");
-    OK_STATUS(chex_spool_finish(w, fault, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_spool_finish(w, fault, &err));
 }
 
 static void check_content(const char *path, const char *fault) {
     struct chex_spool *s = NULL;
-    struct chex_error err = {0};
     uint8_t row[ROW], want[ROW];
-    OK_STATUS(chex_spool_open(path, ROW, &s, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_spool_open(path, ROW, &s, &err));
     size_t wrong = 0;
     for (size_t i = 0; i < chex_spool_count(s); i++) {
         const struct chex_spool_row *r = chex_spool_get(s, i);
@@ -74,11 +73,10 @@ static void change(const char *path, off_t at) {
 
 static void check_damage(const char *path) {
     struct chex_spool *s = NULL;
-    struct chex_error err = {0};
     uint8_t row[ROW];
     off_t index = 4096 + (off_t)ROWS * ROW;
     change(path, 4096 + ROW);
-    OK_STATUS(chex_spool_open(path, ROW, &s, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_spool_open(path, ROW, &s, &err));
     OK_STATUS(chex_spool_read(s, 1, row, &err), CHEX_E_FAIL, err, "images/1.png are damaged");
     chex_spool_close(s);
     change(path, index + 50);
@@ -91,11 +89,9 @@ static void check_damage(const char *path) {
 }
 
 int main(void) {
-    char dir[] = "/tmp/chex-unit-spool.XXXXXX";
     struct chex_spool_writer *w = NULL;
-    struct chex_error err = {0};
-    BAIL_UNLESS(mkdtemp(dir), "cannot make a folder");
-    char *path = chex_fs_join(dir, "spool-a");
+    dir_make();
+    const char *path = dir_path("spool-a");
     write_spool(path, NULL);
     check_content(path, NULL);
     unlink(path);
@@ -103,9 +99,8 @@ int main(void) {
     check_content(path, "a.tar: cut");
     check_damage(path);
     unlink(path);
-    BAIL_UNLESS(chex_spool_create(path, ROW, &w, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_spool_create(path, ROW, &w, &err));
     chex_spool_abandon(w);
     OK(rmdir(dir) == 0, "an abandoned spool leaves nothing");
-    free(path);
     return tap_done();
 }

@@ -4,9 +4,6 @@
  */
 #include "train/watch/stall.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tap.h"
 
 enum { RANKS = 40 };

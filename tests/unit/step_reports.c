@@ -22,16 +22,16 @@ static enum chex_status gather(void *self, const void *mine, size_t bytes, void 
     return CHEX_OK;
 }
 
+static struct chex_error err;
 static const struct chex_coll_impl fake = {.allgather = gather};
 
 /* Losses whose sum depends on the order. */
 static double loss_of(int v) { return v % 2 ? 1e-17 * (v + 1) : 1.0 / (v + 3); }
 
 static void fill(int size) {
-    struct chex_error err = {0};
     for (int r = 0; r < size; r++) {
         int from, to;
-        OK_STATUS(chex_step_reports_init(&ranks[r], V, size, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_step_reports_init(&ranks[r], V, size, &err));
         chex_reduce_run(V, size, r, &from, &to);
         for (int v = from; v < to; v++)
             ranks[r].own_losses[v - from] = loss_of(v);
@@ -40,20 +40,19 @@ static void fill(int size) {
 }
 
 static void check(int size, double want) {
-    struct chex_error err = {0};
     struct chex_coll coll = {.impl = &fake, .self = &coll, .size = size};
     struct chex_step_verdict quiet, asked;
     fill(size);
-    OK_STATUS(chex_step_reports_exchange(&ranks[0], &coll, &quiet, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_step_reports_exchange(&ranks[0], &coll, &quiet, &err));
     OK(memcmp(&quiet.loss, &want, sizeof want) == 0, "%d ranks have the mean loss of one", size);
     OK(!quiet.stop && !quiet.save, "without a request nothing stops");
     ranks[size - 1].own->wants_stop = 1;
     ranks[0].own->wants_save = 1;
-    OK_STATUS(chex_step_reports_exchange(&ranks[0], &coll, &asked, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_step_reports_exchange(&ranks[0], &coll, &asked, &err));
     OK(asked.stop && asked.save, "one rank's request is that of all ranks");
     OK(ranks[0].epoch.total == 30 && ranks[0].total.total == 20, "a rank adds up its own times");
     for (int gathering = 1; gathering <= 2; gathering++) {
-        OK_STATUS(chex_step_reports_gather_times(&ranks[0], &coll, &err), CHEX_OK, err, NULL);
+        OK_CALL(chex_step_reports_gather_times(&ranks[0], &coll, &err));
         OK(ranks[0].epoch.total == 0, "the next epoch's sum starts at zero");
         ranks[0].epoch.total = 30;
     }

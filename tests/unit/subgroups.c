@@ -5,10 +5,9 @@
  */
 #include "stats/subgroups.h"
 
-#include <math.h>
-
 #include "base/fs.h"
 #include "base/rng.h"
+#include "ranking.h"
 #include "stats/delong.h"
 #include "stats/gap.h"
 #include "stats/shortcuts.h"
@@ -19,11 +18,9 @@
 static const char *const names[] = {"A"};
 
 static struct chex_predictions *table_of(size_t rows) {
-    struct chex_error err = {0};
     struct chex_predictions *p = NULL;
-    BAIL_UNLESS(chex_predictions_create(rows, 1, names, &p, &err) == CHEX_OK &&
-                    chex_predictions_add_facts(p, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_predictions_create(rows, 1, names, &p, &err));
+    MUST(chex_predictions_add_facts(p, &err));
     for (size_t i = 0; i < rows; i++)
         p->image_id[i] = chex_fs_format("%zu.png", i);
     return p;
@@ -31,9 +28,8 @@ static struct chex_predictions *table_of(size_t rows) {
 
 static struct chex_scores *scores_of(const struct chex_predictions *p) {
     const struct chex_scores_config config = {.replicates = 1, .cluster = CHEX_CLUSTER_PATIENT};
-    struct chex_error err = {0};
     struct chex_scores *s = NULL;
-    BAIL_UNLESS(chex_scores_create(p, &config, &s, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_scores_create(p, &config, &s, &err));
     return s;
 }
 
@@ -65,11 +61,10 @@ static void test_groups(void) {
     struct chex_predictions *p = table_of(6);
     struct chex_age_bands bands;
     struct chex_groups g;
-    struct chex_error err;
     for (size_t i = 0; i < 6; i++)
         p->facts[i].age_years = ages[i];
-    OK_STATUS(chex_age_bands_parse("18,40", &bands, &err), CHEX_OK, err, NULL);
-    OK_STATUS(chex_groups_create(p, CHEX_ATTRIBUTE_AGE, &bands, &g, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_age_bands_parse("18,40", &bands, &err));
+    OK_CALL(chex_groups_create(p, CHEX_ATTRIBUTE_AGE, &bands, &g, &err));
     OK(g.count == 3 && !strcmp(g.name[0], "0-17") && !strcmp(g.name[1], "18-39") &&
            !strcmp(g.name[2], "40+") && g.rows[1] == 2 && g.unknown == 2 &&
            g.of_row[3] == CHEX_GROUP_NONE && g.of_row[5] == 1,
@@ -77,7 +72,7 @@ static void test_groups(void) {
     chex_groups_release(&g);
     p->facts[0].view = CHEX_VIEW_LATERAL;
     p->facts[1].view = CHEX_VIEW_PA;
-    OK_STATUS(chex_groups_create(p, CHEX_ATTRIBUTE_VIEW, &bands, &g, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_groups_create(p, CHEX_ATTRIBUTE_VIEW, &bands, &g, &err));
     OK(g.count == 2 && !strcmp(g.name[0], "PA") && !strcmp(g.name[1], "LATERAL") && g.unknown == 4,
        "groups without rows are left out");
     chex_groups_release(&g);
@@ -118,14 +113,12 @@ static void test_coverage(void) {
     enum { PATIENTS = 150, RUNS = TAP_SLOW_BUILD ? 100 : 600 };
     const struct chex_subgroups_config config = {.attributes = 1u << CHEX_ATTRIBUTE_VIEW};
     struct chex_predictions *p = table_of(2 * PATIENTS);
-    struct chex_error err = {0};
     int covered = 0, narrower = 0;
     for (uint64_t run = 0; run < RUNS; run++) {
         struct chex_subgroups *s = NULL;
         fill_pairs(p, run);
         struct chex_scores *scores = scores_of(p);
-        BAIL_UNLESS(chex_subgroups_create(scores, NULL, &config, &s, &err) == CHEX_OK, "%s",
-                    err.text);
+        MUST(chex_subgroups_create(scores, NULL, &config, &s, &err));
         const struct chex_group_score *g = s->attribute[0].per_class[0].group;
         const struct chex_figure *d = &g[0].against_rest[CHEX_SUBGROUP_AUROC];
         const struct chex_figure alone = chex_gap(&g[0].figure[0], &g[1].figure[0], 0);
@@ -146,7 +139,6 @@ static void test_coverage(void) {
 static void test_strata(void) {
     enum { N = 400 };
     struct chex_predictions *p = table_of(N);
-    struct chex_error err = {0};
     struct chex_shortcuts *s = NULL;
     for (size_t i = 0; i < N; i++) {
         const bool bedside = i % 4 == 0;
@@ -157,7 +149,7 @@ static void test_strata(void) {
         p->score[i] = bedside;
     }
     struct chex_scores *scores = scores_of(p);
-    BAIL_UNLESS(chex_shortcuts_create(scores, &s, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_shortcuts_create(scores, &s, &err));
     const struct chex_shortcut *view = s->attribute[CHEX_SHORTCUT_VIEW].per_class;
     OK(fabs(view->alone.value - view->network.value) < 0.02 && view->network.value > 0.6,
        "the view alone (%.3f) is as good as a network that sees it (%.3f)", view->alone.value,
@@ -183,19 +175,16 @@ static void test_one_stratum(void) {
     static int8_t label[N];
     static uint8_t group[N];
     const uint8_t stratum_of[256] = {0};
-    struct chex_error err = {0};
-    struct chex_ranking *r = NULL;
     struct chex_delong d;
     struct chex_figure f;
     for (size_t i = 0; i < N; i++) {
         label[i] = i % 4 == 0;
         score[i] = floor(4 * (normal(9, i, 0) + label[i])); /* with ties */
     }
-    BAIL_UNLESS(chex_ranking_create(score, label, N, 1, &r, &err) == CHEX_OK, "%s", err.text);
+    struct chex_ranking *r = rank(score, label, N);
     const struct chex_clusters k = {NULL, N, true};
-    BAIL_UNLESS(chex_delong(r, NULL, N, NULL, &d, &err) == CHEX_OK &&
-                    chex_stratified_auroc(r, group, stratum_of, &k, part, &f, &err) == CHEX_OK,
-                "%s", err.text);
+    MUST(chex_delong(r, NULL, N, NULL, &d, &err));
+    MUST(chex_stratified_auroc(r, group, stratum_of, &k, part, &f, &err));
     double sum = 0, squares = 0;
     for (size_t i = 0; i < N; i++) {
         sum += part[i];
@@ -216,7 +205,6 @@ static void test_units(void) {
     static const int8_t label[] = {0, -2, 1, -1, 0, 0, -1};
     static const double score[] = {0.25, 0.5, 0.75, 0.1, 1, 0, 0.5};
     struct chex_predictions *p = table_of(7), *u = NULL;
-    struct chex_error err;
     for (size_t i = 0; i < 7; i++) {
         p->patient_id[i] = strdup(patient[i]);
         p->facts[i].study_id = strdup(study[i]);
@@ -226,7 +214,7 @@ static void test_units(void) {
         p->label[i] = label[i];
         p->score[i] = score[i];
     }
-    OK_STATUS(chex_units_create(p, CHEX_UNIT_STUDY, CHEX_UNIT_MAX, &u, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_units_create(p, CHEX_UNIT_STUDY, CHEX_UNIT_MAX, &u, &err));
     OK(u && u->rows == 4 && !strcmp(u->image_id[0], "p1/s1") && !strcmp(u->image_id[1], "p2/s1") &&
            !strcmp(u->image_id[3], "p3/s9"),
        "studies of one name belong to their patients");
@@ -238,8 +226,7 @@ static void test_units(void) {
        "facts that all images share; the mean brightness");
     chex_predictions_destroy(u);
     u = NULL;
-    OK_STATUS(chex_units_create(p, CHEX_UNIT_PATIENT, CHEX_UNIT_MEAN, &u, &err), CHEX_OK, err,
-              NULL);
+    OK_CALL(chex_units_create(p, CHEX_UNIT_PATIENT, CHEX_UNIT_MEAN, &u, &err));
     OK(u && u->rows == 3 && fabs(u->score[0] - 1.1 / 3) < 1e-15 && u->score[1] == 0.75 &&
            !u->facts[0].study_id && u->facts[1].study_id,
        "patients, by the mean");

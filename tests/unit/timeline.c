@@ -6,22 +6,18 @@
  */
 #include "train/watch/timeline.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/fs.h"
+#include "dir.h"
 #include "tap.h"
 
+static struct chex_error err;
 static struct chex_launch launch = {.method = "single", .size = 1, .host = "here \"there\""};
 static struct chex_coll *coll;
-static char dir[] = "timeline-XXXXXX";
 
 static struct chex_timeline *make(const char *path, size_t events) {
     const struct chex_timeline_config config = {
         .path = path, .launch = &launch, .coll = coll, .events = events};
     struct chex_timeline *t = NULL;
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_timeline_create(&config, &t, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_timeline_create(&config, &t, &err));
     return t;
 }
 
@@ -39,8 +35,17 @@ static json_t *load(const char *path) {
     return o;
 }
 
-static const char *text(const json_t *o, const char *key) {
-    const char *s = json_string_value(json_object_get(o, key));
+/* "a.0.b": member b of element 0 of member a. */
+static const json_t *at(const json_t *o, const char *path) {
+    char key[32];
+    int used;
+    for (; sscanf(path, "%31[^.]%n", key, &used) == 1; path += path[used] ? used + 1 : used)
+        o = json_is_array(o) ? json_array_get(o, (size_t)atoi(key)) : json_object_get(o, key);
+    return o;
+}
+
+static const char *text(const json_t *o, const char *path) {
+    const char *s = json_string_value(at(o, path));
     return s ? s : "";
 }
 
@@ -55,13 +60,8 @@ static const json_t *event(const json_t *file, const char *phase, int n) {
     return NULL;
 }
 
-static const json_t *about_rank(const json_t *file) {
-    return json_array_get(json_object_get(json_object_get(file, "otherData"), "ranks"), 0);
-}
-
 static void test_file(void) {
-    char *path = chex_fs_join(dir, "a.json");
-    struct chex_error err = {0};
+    const char *path = dir_path("a.json");
     struct chex_timeline *t = make(path, 64);
     struct chex_trace *trace = chex_timeline_trace(t);
     /* What is within ends, and so is recorded, before what it is in. */
@@ -70,11 +70,9 @@ static void test_file(void) {
     span(trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, 900, 2000);
     chex_trace_count(trace, CHEX_TRACE_LOSS, 0.5);
     chex_trace_count(trace, CHEX_TRACE_RATE, NAN);
-    OK_STATUS(chex_timeline_write(t, json_pack("{s:s}", "command", "test"), &err), CHEX_OK, err,
-              NULL);
+    OK_CALL(chex_timeline_write(t, json_pack("{s:s}", "command", "test"), &err));
     json_t *o = load(path);
-    OK(strcmp(text(json_object_get(event(o, "M", 0), "args"), "name"), "rank 0 (here \"there\")") ==
-           0,
+    OK(strcmp(text(event(o, "M", 0), "args.name"), "rank 0 (here \"there\")") == 0,
        "the process is named with its host, whatever that is called");
     OK(strcmp(text(event(o, "X", 0), "name"), "step") == 0 &&
            strcmp(text(event(o, "X", 1), "name"), "wait for data") == 0 &&
@@ -82,46 +80,38 @@ static void test_file(void) {
        "threads in turn, and in them what contains others first");
     const double dur = json_number_value(json_object_get(event(o, "X", 0), "dur"));
     OK(fabs(dur - 1100) < 1e-3, "microseconds: %g", dur);
-    OK(json_integer_value(json_object_get(json_object_get(event(o, "X", 0), "args"), "step")) == 3,
-       "with the step");
-    OK(json_number_value(json_object_get(json_object_get(event(o, "C", 0), "args"), "loss")) == 0.5,
-       "a count");
+    OK(json_integer_value(at(event(o, "X", 0), "args.step")) == 3, "with the step");
+    OK(json_number_value(at(event(o, "C", 0), "args.loss")) == 0.5, "a count");
     OK(event(o, "C", 1) && !event(o, "C", 2), "one that is no number leaves the file one of JSON");
-    OK(strcmp(text(json_object_get(o, "otherData"), "command"), "test") == 0 &&
-           json_is_true(json_object_get(json_object_get(o, "otherData"), "all_ranks")),
+    OK(strcmp(text(o, "otherData.command"), "test") == 0 &&
+           json_is_true(at(o, "otherData.all_ranks")),
        "what the caller adds");
-    OK(json_integer_value(json_object_get(about_rank(o), "events")) == 5 &&
-           json_integer_value(json_object_get(about_rank(o), "dropped")) == 0,
+    OK(json_integer_value(at(o, "otherData.ranks.0.events")) == 5 &&
+           json_integer_value(at(o, "otherData.ranks.0.dropped")) == 0,
        "what is in it");
     json_decref(o);
     for (int i = 0; i < 100; i++)
         span(trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, (uint64_t)i * 10, (uint64_t)i * 10 + 5);
     const struct chex_mark mark = {.step = 8, .silent_ms = 1, .phase = CHEX_PHASE_COMPUTE};
-    OK_STATUS(chex_timeline_write_alone(t, NULL, &mark, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_timeline_write_alone(t, NULL, &mark, &err));
     o = load(path);
     OK(event(o, "X", 63) && strcmp(text(event(o, "X", 64), "name"), "stalled") == 0,
        "a rank alone writes its own events, with its position");
-    OK(json_integer_value(json_object_get(about_rank(o), "dropped")) == 41,
+    OK(json_integer_value(at(o, "otherData.ranks.0.dropped")) == 41,
        "the last events are kept, the others counted");
     json_decref(o);
     chex_timeline_destroy(t);
-    free(path);
 }
 
 static void test_faults(void) {
-    struct chex_error err = {0};
-    char *path = chex_fs_join(dir, "none/a.json");
-    struct chex_timeline *t = make(path, 64);
+    struct chex_timeline *t = make(dir_path("none/a.json"), 64);
     OK_STATUS(chex_timeline_write(t, json_object(), &err), CHEX_E_ENV, err,
-              "cannot create timeline");
+              "timeline: cannot create ");
     chex_timeline_destroy(t);
-    free(path);
-    path = chex_fs_join(dir, "folder");
-    BAIL_UNLESS(chex_fs_mkdirs(path, &err) == CHEX_OK, "%s", err.text);
-    t = make(path, 64);
+    MUST(chex_fs_mkdirs(dir_path("folder"), &err));
+    t = make(dir_path("folder"), 64);
     OK_STATUS(chex_timeline_write(t, NULL, &err), CHEX_E_ENV, err, "it is a folder");
     chex_timeline_destroy(t);
-    free(path);
     chex_timeline_destroy(NULL);
     OK(chex_timeline_trace(NULL) == NULL && chex_timeline_align(NULL, &err) == CHEX_OK,
        "none is wanted");
@@ -148,13 +138,12 @@ static void test_clocks(void) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(mkdtemp(dir), "no folder");
-    BAIL_UNLESS(chex_coll_create(&launch, &coll, &err) == CHEX_OK, "%s", err.text);
+    dir_make();
+    MUST(chex_coll_create(&launch, &coll, &err));
     test_file();
     test_faults();
     test_clocks();
     chex_coll_destroy(coll);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

@@ -5,43 +5,30 @@
  */
 #include "model/torch_file.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/fs.h"
 #include "base/log.h"
+#include "dir.h"
 #include "model/pickle.h"
 #include "model/weights.h"
 #include "tap.h"
 #include "tiny_net.h"
 
-static char dir[256], path[512];
+static struct chex_error err;
 static struct chex_net *net;
 static float *state;
 
-static enum chex_status read_file(const char *file, bool *head, struct chex_error *err) {
+static enum chex_status read_file(const char *file, bool *head) {
     struct chex_tensor_set set;
     *head = false;
     tiny_clear(net, state);
-    CHEX_TRY(chex_torch_file_open(file, &set, err));
-    enum chex_status st = chex_tensor_set_load(&set, net, state, head, err);
+    CHEX_TRY(chex_torch_file_open(file, &set, &err));
+    enum chex_status st = chex_tensor_set_load(&set, net, state, head, &err);
     chex_tensor_set_release(&set);
     return st;
 }
 
-static const char *recorded(const char *name) {
-    snprintf(path, sizeof path, "%s/torch/%s.pth", TEST_DATA, name);
-    return path;
-}
+static const char *recorded(const char *name) { return data_path("torch/%s.pth", name); }
 
-static const char *made(const void *data, size_t bytes) {
-    snprintf(path, sizeof path, "%s/made.pth", dir);
-    FILE *f = fopen(path, "wb"); /* chex_fs_write would wait for the disk each time */
-    BAIL_UNLESS(f && fwrite(data, 1, bytes, f) == bytes && fclose(f) == 0, "%s", path);
-    return path;
-}
+static const char *made(const void *data, size_t bytes) { return dir_put("made.pth", data, bytes); }
 
 /* ---- files of torch.save ---- */
 
@@ -49,13 +36,12 @@ static void test_recorded(void) {
     static const char *const names[] = {"zip",    "legacy",        "protocol5", "half",
                                         "bf16",   "double",        "views",     "views-legacy",
                                         "module", "module-legacy", "training"};
-    struct chex_error err = {0};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         bool head;
-        OK_STATUS(read_file(recorded(names[i]), &head, &err), CHEX_OK, err, NULL);
+        OK_CALL(read_file(recorded(names[i]), &head));
         OK(head && tiny_holds_recorded(net, state, true), "%s.pth: every value", names[i]);
-        OK(chex_weights_format(path) == CHEX_WEIGHTS_TORCH, "%s.pth is known by its content",
-           names[i]);
+        OK(chex_weights_format(recorded(names[i])) == CHEX_WEIGHTS_TORCH,
+           "%s.pth is known by its content", names[i]);
     }
 }
 
@@ -67,19 +53,17 @@ static void test_refused(void) {
         {"none", "no state dictionary"},
         {"whole-numbers", "is I64, expected F32, F16, BF16 or F64"},
     };
-    struct chex_error err = {0};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         bool head;
-        OK_STATUS(read_file(recorded(files[i].name), &head, &err), CHEX_E_DATA, err, files[i].text);
+        OK_STATUS(read_file(recorded(files[i].name), &head), CHEX_E_DATA, err, files[i].text);
         OK(tiny_untouched(net, state), "%s.pth changes nothing", files[i].name);
     }
 }
 
 /* The product of a weight and a pixel is torchxrayvision's for every grey value. */
 static void test_one_channel(void) {
-    struct chex_error err = {0};
     bool head;
-    OK_STATUS(read_file(recorded("one-channel"), &head, &err), CHEX_OK, err, NULL);
+    OK_CALL(read_file(recorded("one-channel"), &head));
     const struct chex_param *p = &net->params[net->ops[0].weight];
     double worst = 0;
     for (int out = 0; out < 4; out++)
@@ -104,11 +88,9 @@ static void test_cut(void) {
         char *data = NULL;
         size_t size = 0;
         bool good = true, head;
-        BAIL_UNLESS(chex_fs_read(recorded(names[i]), 1 << 20, &data, &size, NULL) == CHEX_OK, "%s",
-                    path);
+        MUST(chex_fs_read(recorded(names[i]), 1 << 20, &data, &size, &err));
         for (size_t n = 0; n < size; n += n < 64 ? 1 : 7) {
-            struct chex_error err = {0};
-            good = good && read_file(made(data, n), &head, &err) == CHEX_E_DATA &&
+            good = good && read_file(made(data, n), &head) == CHEX_E_DATA &&
                    strstr(err.text, "made.pth") && tiny_untouched(net, state);
         }
         OK(good, "%s.pth cut at any byte is refused", names[i]);
@@ -122,12 +104,10 @@ static void test_changed(void) {
         char *data = NULL;
         size_t size = 0, refused = 0;
         bool good = true, head;
-        BAIL_UNLESS(chex_fs_read(recorded(names[i]), 1 << 20, &data, &size, NULL) == CHEX_OK, "%s",
-                    path);
+        MUST(chex_fs_read(recorded(names[i]), 1 << 20, &data, &size, &err));
         for (size_t n = 0; n < size; n += 3) {
-            struct chex_error err = {0};
             data[n] ^= (char)(1 << n % 8);
-            const enum chex_status st = read_file(made(data, size), &head, &err);
+            const enum chex_status st = read_file(made(data, size), &head);
             good = good && (st == CHEX_OK || (st == CHEX_E_DATA && err.text[0]));
             refused += st != CHEX_OK;
             data[n] ^= (char)(1 << n % 8);
@@ -150,15 +130,13 @@ static void test_doubles(void) {
         char *data = NULL;
         size_t size = 0, n = strlen(cases[i].from);
         bool head;
-        struct chex_error err = {0};
-        BAIL_UNLESS(chex_fs_read(recorded("zip"), 1 << 20, &data, &size, NULL) == CHEX_OK, "%s",
-                    path);
+        MUST(chex_fs_read(recorded("zip"), 1 << 20, &data, &size, &err));
         for (char *at = data + size - n;; at--) /* the last one is in the directory */
             if (memcmp(at, cases[i].from, n) == 0) {
                 memcpy(at, cases[i].to, n);
                 break;
             }
-        OK_STATUS(read_file(made(data, size), &head, &err), CHEX_E_DATA, err, cases[i].needle);
+        OK_STATUS(read_file(made(data, size), &head), CHEX_E_DATA, err, cases[i].needle);
         free(data);
     }
 }
@@ -166,7 +144,6 @@ static void test_doubles(void) {
 /* ---- pickles ---- */
 
 static void refuse_pickle(const char *what, const char *data, size_t bytes, const char *needle) {
-    struct chex_error err = {0};
     struct chex_pickle *pickle = NULL;
     printf("# %s\n", what);
     OK_STATUS(chex_pickle_read(data, bytes, "a file", &pickle, NULL, &err), CHEX_E_DATA, err,
@@ -188,15 +165,9 @@ static void test_pickles(void) {
     REFUSE("a tuple without a mark", "\x80\x02}t.", "no mark");
     REFUSE("a mark as a value", "\x80\x02(Q.", "stack is empty");
     REFUSE("pairs of three", "\x80\x02}(K\x01K\x02K\x03u.", "entries");
-    REFUSE("entries of a number",
-           "\x80\x02K\x01K\x02"
-           "a.",
-           "entries");
+    REFUSE("entries of a number", "\200\002K\001K\002a.", "entries");
     REFUSE("a class without a name", "\x80\x04K\x01K\x02\x93.", "class without a name");
-    REFUSE("a state for a persistent object",
-           "\x80\x02K\x01QK\x02"
-           "b.",
-           "outside of the pickle");
+    REFUSE("a state for a persistent object", "\200\002K\001QK\002b.", "outside of the pickle");
 }
 
 /* Deep nesting needs no stack of ours. */
@@ -204,13 +175,12 @@ static void test_deep(void) {
     enum { DEPTH = 1 << 20 };
     char *data = malloc(DEPTH + 4);
     struct chex_pickle *pickle = NULL;
-    struct chex_error err = {0};
     size_t used = 0;
     BAIL_UNLESS(data, "memory");
     memcpy(data, "\x80\x02)", 3);
     memset(data + 3, 0x85, DEPTH); /* TUPLE1 */
     data[DEPTH + 3] = '.';
-    OK_STATUS(chex_pickle_read(data, DEPTH + 4, "deep", &pickle, &used, &err), CHEX_OK, err, NULL);
+    OK_CALL(chex_pickle_read(data, DEPTH + 4, "deep", &pickle, &used, &err));
     OK(used == DEPTH + 4, "a million tuples in tuples are read");
     chex_pickle_destroy(pickle);
     free(data);
@@ -224,7 +194,6 @@ static void test_deep(void) {
 /* A file before 1.6 whose data is this pickle, without storages. */
 static void refuse_data(const char *what, const char *pickle, size_t bytes, const char *needle) {
     static const char head[] = HEAD;
-    struct chex_error err = {0};
     char *data = malloc(sizeof head + bytes + 4);
     bool read_head;
     BAIL_UNLESS(data, "memory");
@@ -232,8 +201,8 @@ static void refuse_data(const char *what, const char *pickle, size_t bytes, cons
     memcpy(data + sizeof head - 1, pickle, bytes);
     memcpy(data + sizeof head - 1 + bytes, "\x80\x02].", 4);
     printf("# %s\n", what);
-    OK_STATUS(read_file(made(data, sizeof head - 1 + bytes + 4), &read_head, &err), CHEX_E_DATA,
-              err, needle);
+    OK_STATUS(read_file(made(data, sizeof head - 1 + bytes + 4), &read_head), CHEX_E_DATA, err,
+              needle);
     free(data);
 }
 #define REFUSE_DATA(what, text, needle) refuse_data(what, text, sizeof(text) - 1, needle)
@@ -248,10 +217,7 @@ static void refuse_data(const char *what, const char *pickle, size_t bytes, cons
 
 static void test_objects(void) {
     REFUSE_DATA("no dictionary", "\x80\x02K\x01.", "no state dictionary");
-    REFUSE_DATA("a dictionary in itself",
-                "\x80\x02}q\x00U\x03"
-                "a.bh\x00s.",
-                "no state dictionary");
+    REFUSE_DATA("a dictionary in itself", "\200\002}q\000U\003a.bh\000s.", "no state dictionary");
     REFUSE_DATA("a storage that is not there", TENSOR("K\x00", "K\x02\x85", "K\x01\x85"),
                 "not in the file");
     REFUSE_DATA("a shape that is no tuple", TENSOR("K\x00", "K\x02", "K\x01\x85"),
@@ -263,11 +229,10 @@ static void test_objects(void) {
     REFUSE_DATA("a negative offset", TENSOR("J\xff\xff\xff\xff", "K\x02\x85", "K\x01\x85"),
                 "its offset is not a number");
     /* A module that is its own child. */
-    REFUSE_DATA("modules without end",
-                "\x80\x02"
-                "chospital\nNet\n)\x81q\x00}(U\x0b_parameters}U\x08_modules}U\x01"
-                "xh\x00sub.",
-                "modules in modules, more than 32 levels deep");
+    REFUSE_DATA(
+        "modules without end",
+        "\200\002chospital\nNet\n)\201q\000}(U\013_parameters}U\010_modules}U\001xh\000sub.",
+        "modules in modules, more than 32 levels deep");
 }
 
 /* Python 2 and PyTorch before 0.4: an OrderedDict of lists of two, and the first _rebuild_tensor.
@@ -275,19 +240,15 @@ static void test_objects(void) {
 static void test_python2(void) {
     char file[512];
     struct chex_tensor_set set = {0};
-    struct chex_error err = {0};
     static const char head[] = HEAD;
     static const char data[] =
-        "\x80\x02}U\x0astate_dictccollections\nOrderedDict\n](]U\x03"
-        "a.b"
-        "actorch._utils\n_rebuild_tensor\n((U\x07storagectorch.cuda\nFloatStorage\nU\x01"
-        "0U\x06"
-        "cuda:0K\x02NtQK\x00K\x02\x85K\x01\x85tRae\x85Rs.\x80\x02]U\x01"
-        "0a.\x02\0\0\0\0\0\0\0\0\0\x80?\0\0\0@";
+        "\200\002}U\012state_dictccollections\nOrderedDict\n](]U\003a.bactorch._utils\n_rebuild_"
+        "tensor\n((U\007storagectorch.cuda\nFloatStorage\nU\0010U\006cuda:"
+        "0K\002NtQK\000K\002\205K\001\205tRae\205Rs.\200\002]U\0010a.\002\0\0\0\0\0\0\0\0\0\200?"
+        "\0\0\0@";
     memcpy(file, head, sizeof head - 1);
     memcpy(file + sizeof head - 1, data, sizeof data - 1);
-    OK_STATUS(chex_torch_file_open(made(file, sizeof head + sizeof data - 2), &set, &err), CHEX_OK,
-              err, NULL);
+    OK_CALL(chex_torch_file_open(made(file, sizeof head + sizeof data - 2), &set, &err));
     BAIL_UNLESS(set.count == 1, "%s", err.text);
     float values[2];
     memcpy(values, set.tensors[0].data, sizeof values);
@@ -307,11 +268,9 @@ static void test_shared(void) {
     for (int i = 0; i < LEVELS; i++) {
         PUT("chospital\nNet\n)\x81}(U\x0b_parameters}U\x08_modules}");
         if (i > 0) {
-            PUT("(U\x01"
-                "ah");
+            PUT("(U\001ah");
             data[at++] = (char)(i - 1);
-            PUT("U\x01"
-                "bh");
+            PUT("U\001bh");
             data[at++] = (char)(i - 1);
             PUT("u");
         }
@@ -324,9 +283,7 @@ static void test_shared(void) {
 }
 
 int main(void) {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/chex-torch-XXXXXX", tmp ? tmp : "/tmp");
-    BAIL_UNLESS(mkdtemp(dir), "%s", dir);
+    dir_make();
     chex_log_init("torch_file", CHEX_LOG_ERROR);
     net = tiny_net(3);
     state = malloc(net->state_count * sizeof *state);
@@ -344,6 +301,6 @@ int main(void) {
     test_shared();
     free(state);
     chex_net_destroy(net);
-    chex_fs_remove_tree(dir, NULL);
+    dir_remove();
     return tap_done();
 }

@@ -6,9 +6,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "tap.h"
+
+static struct chex_error err;
 
 enum { SIZE = 64, THREADS = 4, EACH = 20000 };
 
@@ -21,9 +22,8 @@ static void put(struct chex_trace *t, uint64_t i) {
 
 static void test_ring(void) {
     struct chex_trace *t = NULL;
-    struct chex_error err = {0};
     uint64_t dropped = 9;
-    BAIL_UNLESS(chex_trace_create(SIZE, &t, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_trace_create(SIZE, &t, &err));
     OK(chex_trace_read(t, out, &dropped) == 0 && dropped == 0, "an empty ring");
     for (uint64_t i = 0; i < SIZE; i++)
         put(t, i);
@@ -76,9 +76,8 @@ static bool whole(size_t n) {
 static void test_threads(void) {
     pthread_t id[THREADS];
     uint64_t number[THREADS], dropped;
-    struct chex_error err = {0};
     bool good = true;
-    BAIL_UNLESS(chex_trace_create(SIZE, &shared, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_trace_create(SIZE, &shared, &err));
     for (uint64_t i = 0; i < THREADS; i++) {
         number[i] = i;
         BAIL_UNLESS(pthread_create(&id[i], NULL, record, &number[i]) == 0, "no thread");

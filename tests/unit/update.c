@@ -8,6 +8,8 @@
 
 #include "tap.h"
 
+static struct chex_error err;
+
 enum { COUNT = 6, STEPS = 5 };
 
 static const float start[COUNT] = {0.5f, -1.25f, 0.03125f, 2.0f, -0.0078125f, 0.0f};
@@ -348,7 +350,6 @@ static void check_long(void) {
 static void check_rules(void) {
     const struct chex_param p = {.kind = CHEX_PARAM_CONV, .count = 1};
     struct chex_update u = {.lr = 0.1, .momentum = 0.9, .eps = 1e-8, .step = 1, .grad_scale = 1};
-    struct chex_error err = {0};
     for (int i = 0; chex_optim_names[i]; i++) {
         float w = 1, m = 0, v = 0;
         const float g = 1;

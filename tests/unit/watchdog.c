@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -122,8 +121,7 @@ static void stop_in_exchange(struct job *job, const char *name, int ahead) {
         snprintf(l->host, sizeof l->host, "%s%d", name, r / 2);
     }
     for (int r = 0; r < ANSWER; r++) {
-        OK_STATUS(chex_watchdog_create(&job->launch[r], 300, 0, &job->watch[r], &err), CHEX_OK, err,
-                  NULL);
+        OK_CALL(chex_watchdog_create(&job->launch[r], 300, 0, &job->watch[r], &err));
         chex_watchdog_wait(job->watch[r]);
         chex_watchdog_beat(job->watch[r], CHEX_PHASE_COMPUTE, 7);
         chex_watchdog_wait(job->watch[r]);
@@ -165,10 +163,10 @@ int main(void) {
     char path[] = "/tmp/chex-watchdog-XXXXXX";
     const int fd = mkstemp(path), own = dup(STDERR_FILENO);
     BAIL_UNLESS(fd >= 0 && own >= 0 && dup2(fd, STDERR_FILENO) >= 0, "no file for the log");
-    BAIL_UNLESS(chex_coll_create(&launch, &coll, &err) == CHEX_OK, "%s", err.text);
+    MUST(chex_coll_create(&launch, &coll, &err));
     const struct chex_reduce_config config = {.coll = coll, .logical_ranks = 1, .count = 16};
-    BAIL_UNLESS(chex_reduce_create(&config, &reduce, &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_watchdog_create(&launch, 300, 0, &watch, &err), CHEX_OK, err, NULL);
+    MUST(chex_reduce_create(&config, &reduce, &err));
+    OK_CALL(chex_watchdog_create(&launch, 300, 0, &watch, &err));
     chex_watchdog_reduce(watch, reduce);
     chex_watchdog_beat(watch, CHEX_PHASE_COMPUTE, 7);
     OK(comes(fd, ": computing at step 7"), "a stall is reported, though the clock was set back");
