@@ -8,92 +8,38 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "engine/choose.h"
-#include "label/classes.h"
 #include "launch/world.h"
 #include "plan/plan.h"
-#include "train/prove.h"
-#include "train/requeue.h"
-#include "train_bench.h"
-#include "train_plan.h"
-#include "train_prove.h"
+#include "train/watch/requeue.h"
+#include "train_print.h"
 #include "train_settings.h"
 #include "train_signals.h"
-
-/* For restore_from_run: the inputs of train_config_of. */
-struct starter {
-    struct train_settings *s;
-    const char *engine;
-    const struct chex_gpu *device;
-    int threads;
-    struct chex_train_config *config;
-};
-
-/* --accumulate N: sets --logical-ranks before a run starts or resumes. */
-static enum chex_status accumulate(struct train_settings *s, int processes,
-                                   struct chex_error *err) {
-    enum { MOST = 65536 };
-    if (s->accumulate * processes > MOST)
-        return chex_error_set(
-            err, CHEX_E_USAGE, "--accumulate %lld: %lld logical ranks on %d processes (at most %d)",
-            (long long)s->accumulate, (long long)s->accumulate * processes, processes, MOST);
-    s->accumulated_ranks = s->accumulate * processes;
-    return CHEX_OK;
-}
 
 /* The moving average and the moments of the other layers would not fit the new kind of run. */
 static enum chex_status same_head_only(const struct train_settings *s, const char *path,
                                        const json_t *recorded, struct chex_error *err) {
     const char *was = json_string_value(json_object_get(recorded, "head-only"));
-    if ((was && strcmp(was, "yes") == 0) == s->head_only)
+    if ((was && strcmp(was, "yes") == 0) == s->config.head_only)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE,
                           "%s: the run was made %s --head-only; start another one from it with "
                           "--init, in another --output",
-                          path, s->head_only ? "without" : "with");
+                          path, s->config.head_only ? "without" : "with");
 }
 
-static void options_are_final(void *arg) {
-    const struct starter *start = arg;
-    train_warn_without_effect(start->s);
-}
+static void options_are_final(void *arg) { train_warn_without_effect(arg); }
 
 /* A chex_train_restore_fn. */
 static enum chex_status restore_from_run(void *arg, const char *path, const json_t *recorded,
                                          const json_t *origins, struct chex_train_config *config,
                                          char *restored, size_t size, struct chex_error *err) {
-    const struct starter *start = arg;
-    struct chex_train_config now;
-    CHEX_TRY(train_restore_options(start->s, path, recorded, origins, restored, size, err));
-    CHEX_TRY(same_head_only(start->s, path, recorded, err));
-    CHEX_TRY(train_check_settings(start->s, err));
-    CHEX_TRY(train_config_of(start->s, start->engine, start->device, start->threads, &now, err));
-    now.requeue = start->config->requeue;
-    json_decref(start->config->options);
-    json_decref(start->config->shared_options);
-    *config = *start->config = now;
+    struct train_settings *s = arg;
+    CHEX_TRY(train_restore_options(s, path, recorded, origins, restored, size, err));
+    CHEX_TRY(same_head_only(s, path, recorded, err));
+    CHEX_TRY(train_check_settings(s, err));
+    CHEX_TRY(train_complete(s, err));
+    *config = s->config;
     return CHEX_OK;
-}
-
-static enum chex_status bench(const struct train_settings *s, const char *engine,
-                              const struct chex_gpu *device, int threads, struct chex_group *group,
-                              bool *together, struct chex_error *err) {
-    struct chex_bench b = {.engine = engine,
-                           .model = chex_net_names[s->model],
-                           .config = {.image_size = (int)s->image_size,
-                                      .batch = (int)s->batch_size,
-                                      .precision = (enum chex_precision)s->precision,
-                                      .threads = threads,
-                                      .training = !s->bench_infer,
-                                      .loss = train_loss_of(s),
-                                      .ema_decay = s->ema,
-                                      .device = device},
-                           .update = train_update_of(s),
-                           .classes = CHEX_CLASS_COUNT,
-                           .steps = s->bench,
-                           .seed = (uint64_t)s->seed,
-                           .limits = s->bench_layers,
-                           .stop = &train_stop_asked};
-    return train_bench(&b, group, s->common.json, together, err);
 }
 
 /* Prints the result of a run as JSON. Of best_val_auroc and best_loss one is null: the AUROC counts
@@ -114,64 +60,80 @@ static enum chex_status print_end(const struct chex_train_config *c, const struc
 }
 
 /* With --json rank 0 prints the result, after a run that is complete or was saved. */
-static enum chex_status train(const struct train_settings *s, const struct chex_train_config *c,
-                              const struct chex_train_world *world, bool *together,
-                              struct chex_error *err) {
+static enum chex_status train(const struct train_settings *s, const struct chex_train_world *world,
+                              bool *together, struct chex_error *err) {
     struct chex_position end = {0};
     struct chex_train_world w = *world;
     w.end = &end;
-    const enum chex_status st = chex_train_run(c, &w, together, err);
+    const enum chex_status st = chex_train_run(&s->config, &w, together, err);
     if (!s->common.json || w.launch->rank != 0 || (st != CHEX_OK && st != CHEX_E_PREEMPTED))
         return st;
-    struct chex_error unprinted = {0};
-    const enum chex_status printed = print_end(c, &end, st, &unprinted);
-    return printed == CHEX_OK ? st : chex_error_set(err, printed, "%s", unprinted.text);
+    const enum chex_status printed = print_end(&s->config, &end, st, err);
+    return printed == CHEX_OK ? st : printed;
 }
 
-static enum chex_status plan(const struct train_settings *s, const struct chex_train_config *c,
-                             const struct chex_train_world *w, bool *together,
-                             struct chex_error *err) {
-    json_t *object = NULL;
-    CHEX_TRY(chex_train_plan(c, w, &object, together, err));
-    if (object && s->common.json)
-        return chex_result_print(stdout, object, NULL, JSON_REAL_PRECISION(9), err);
-    if (object)
-        train_plan_print(object);
-    json_decref(object);
+/* Prints the result and releases it; NULL: this is not rank 0, or there is none. flags: of
+ * json_dumps. */
+static enum chex_status print(const struct train_settings *s, json_t *result, size_t flags,
+                              void (*text)(const json_t *result), struct chex_error *err) {
+    if (result && s->common.json)
+        return chex_result_print(stdout, result, NULL, flags, err);
+    if (result)
+        text(result);
+    json_decref(result);
     return CHEX_OK;
 }
 
-static enum chex_status prove(const struct train_settings *s, const struct chex_train_config *c,
-                              const struct chex_train_world *w, bool *together,
-                              struct chex_error *err) {
-    const struct chex_prove p = {.run = s->prove, .stretches = s->stretches};
-    struct chex_error unprinted = {0};
+static enum chex_status plan(const struct train_settings *s, const struct chex_train_world *w,
+                             bool *together, struct chex_error *err) {
+    json_t *object = NULL;
+    CHEX_TRY(chex_train_plan(&s->config, w, &object, together, err));
+    return print(s, object, JSON_REAL_PRECISION(9), train_plan_print, err);
+}
+
+static enum chex_status prove(const struct train_settings *s, const struct chex_train_world *w,
+                              bool *together, struct chex_error *err) {
     json_t *proof = NULL;
-    const enum chex_status st = chex_train_prove(&p, c, w, &proof, together, err);
-    if (proof && s->common.json) {
-        const enum chex_status printed =
-            chex_result_print(stdout, proof, NULL, JSON_INDENT(2), &unprinted);
-        return printed == CHEX_OK ? st : chex_error_set(err, printed, "%s", unprinted.text);
+    const enum chex_status st = chex_train_prove(&s->prove, w, &proof, together, err);
+    const enum chex_status printed = print(s, proof, JSON_INDENT(2), train_prove_print, err);
+    return printed == CHEX_OK ? st : printed;
+}
+
+static enum chex_status bench_steps(const struct train_settings *s, struct chex_group *group,
+                                    bool *together, struct chex_error *err) {
+    json_t *result = NULL;
+    train_signals_limit(0);
+    if (group->rank == 0)
+        train_warn_without_effect(s);
+    CHEX_TRY(
+        chex_bench_steps(&s->bench, &s->config, group, &train_stop_asked, &result, together, err));
+    return print(s, result, 0, train_bench_print, err);
+}
+
+static enum chex_status bench_input(const struct train_settings *s,
+                                    const struct chex_train_world *w, bool *together,
+                                    struct chex_error *err) {
+    json_t *result = NULL;
+    CHEX_TRY(chex_bench_input(&s->bench, &s->config, w, &result, together, err));
+    if (s->common.json) { /* what only the text has */
+        json_object_del(result, "windows");
+        json_object_del(result, "reached_images_per_s");
     }
-    if (proof)
-        train_prove_print(proof);
-    json_decref(proof);
-    return st;
+    return print(s, result, 0, train_bench_print, err);
 }
 
 /* The collective work: training, --plan, --prove or --bench-input. */
-static enum chex_status collective(struct starter *start, struct chex_world *world, bool *together,
-                                   struct chex_error *err) {
-    const struct train_settings *s = start->s;
-    const bool asks = world->launch.rank == 0 && !s->bench_input && !s->prove;
+static enum chex_status collective(struct train_settings *s, struct chex_world *world,
+                                   bool *together, struct chex_error *err) {
+    struct chex_train_config *c = &s->config;
+    const bool asks = world->launch.rank == 0 && !s->bench.batches && !s->prove.run;
     struct chex_coll *coll = NULL;
     const struct chex_slurm_library *slurm = NULL;
     struct chex_error why = {0};
-    if (asks && (!start->config->save_before_end.off || s->job_comment || s->requeue))
+    if (asks && (!c->save_before_end.off || c->job_comment || s->requeue))
         (void)chex_slurm_open(&slurm, &why); /* before MPI */
-    start->config->requeue =
-        s->requeue && !s->plan && !s->prove && (!asks || chex_requeue_check(slurm, why.text));
-    const struct chex_train_config first = *start->config, *c = &first;
+    c->requeue =
+        s->requeue && !s->plan && !s->prove.run && (!asks || chex_requeue_check(slurm, why.text));
     CHEX_TRY(chex_coll_create(&world->launch, &coll, err));
     train_signals_limit(0);
     struct chex_train_world w = {.launch = &world->launch,
@@ -179,19 +141,19 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
                                  .binding = &world->binding,
                                  .gpu = &world->gpu,
                                  .restore = restore_from_run,
-                                 .options_final = s->prove ? NULL : options_are_final,
-                                 .restore_arg = start,
+                                 .options_final = s->prove.run ? NULL : options_are_final,
+                                 .restore_arg = s,
                                  .stop = &train_stop_asked,
                                  .slurm = slurm,
                                  .slurm_why = why.text};
-    enum chex_status st = s->bench_input ? train_bench_input(s, c, &w, together, err)
-                          : s->plan      ? plan(s, c, &w, together, err)
-                          : s->prove     ? prove(s, c, &w, together, err)
-                                         : train(s, c, &w, together, err);
+    enum chex_status st = s->bench.batches ? bench_input(s, &w, together, err)
+                          : s->plan        ? plan(s, &w, together, err)
+                          : s->prove.run   ? prove(s, &w, together, err)
+                                           : train(s, &w, together, err);
     *together = *together && !coll->group->broken;
     if (st == CHEX_OK || *together)
         chex_coll_destroy(coll);
-    if (first.requeue && asks)
+    if (c->requeue && asks)
         chex_requeue_ask(slurm, st);
     return st;
 }
@@ -200,14 +162,15 @@ static enum chex_status collective(struct starter *start, struct chex_world *wor
  * the user names comes first. */
 static enum chex_status take_run(struct train_settings *s, struct chex_error *err) {
     struct chex_prove_options run = {0};
+    const char *path = s->prove.run;
     char taken[1024];
-    CHEX_TRY(chex_prove_options_read(s->prove, &run, err));
+    CHEX_TRY(chex_prove_options_read(path, &run, err));
     enum chex_status st =
-        train_restore_options(s, s->prove, run.options, NULL, taken, sizeof taken, err);
+        train_restore_options(s, path, run.options, NULL, taken, sizeof taken, err);
     const char *data = json_string_value(json_object_get(run.options, "data"));
     for (size_t i = 0; st == CHEX_OK && data && i < train_program.count; i++)
-        if (train_program.opts[i].at == AT(data))
-            st = chex_opt_take(s->set, &train_program.opts[i], s, data, s->prove, err);
+        if (train_program.opts[i].at == AT(config.data_dir))
+            st = chex_opt_take(s->set, &train_program.opts[i], s, data, path, err);
     if (st == CHEX_OK && chex_opt_origin(s->set, "engine") == CHEX_FROM_DEFAULT) {
         snprintf(s->proven_engine, sizeof s->proven_engine, "%s", run.engine);
         s->engine = s->proven_engine;
@@ -216,42 +179,39 @@ static enum chex_status take_run(struct train_settings *s, struct chex_error *er
     return st;
 }
 
+/* The engine, its GPU and the precision. gpu: filled if the engine uses one. */
+static enum chex_status choose_engine(struct train_settings *s, struct chex_world *world,
+                                      struct chex_gpu *gpu, struct chex_error *err) {
+    struct chex_train_config *c = &s->config;
+    bool has_gpu = false;
+    const enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &c->engine, err);
+    CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
+                             st == CHEX_OK ? c->engine : NULL, gpu, &has_gpu, err));
+    c->device = has_gpu ? gpu : NULL;
+    enum chex_precision precision = c->precision;
+    const bool asked = chex_opt_origin(s->set, "precision") != CHEX_FROM_DEFAULT;
+    CHEX_TRY(chex_choose_precision(world->group, c->engine, asked, &precision, err));
+    if (!s->prove.run)
+        c->precision = precision;
+    return CHEX_OK;
+}
+
 /* The work after the launch. *together as in chex_train_run. */
 static enum chex_status work(struct train_settings *s, struct chex_world *world, bool *together,
                              struct chex_error *err) {
-    const char *engine = NULL;
     struct chex_gpu gpu;
-    bool has_gpu = false;
     *together = true;
-    if (s->prove)
+    if (s->prove.run)
         CHEX_TRY(chex_group_agree(world->group, take_run(s, err), err));
-    if (!s->bench_input) { /* --bench-input uses no engine */
-        enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &engine, err);
-        CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
-                                 st == CHEX_OK ? engine : NULL, &gpu, &has_gpu, err));
-        enum chex_precision precision = (enum chex_precision)s->precision;
-        const bool asked = chex_opt_origin(s->set, "precision") != CHEX_FROM_DEFAULT;
-        CHEX_TRY(chex_choose_precision(world->group, engine, asked, &precision, err));
-        if (!s->prove)
-            s->precision = (int)precision;
-    }
-    const struct chex_gpu *device = has_gpu ? &gpu : NULL;
-    int threads = s->threads ? (int)s->threads : world->binding.threads;
-    CHEX_TRY(accumulate(s, world->launch.size, err));
-    if (s->bench) {
-        train_signals_limit(0);
-        if (world->launch.rank == 0)
-            train_warn_without_effect(s);
-        return bench(s, engine, device, threads, world->group, together, err);
-    }
-    struct chex_train_config config;
+    if (!s->bench.batches) /* --bench-input uses no engine */
+        CHEX_TRY(choose_engine(s, world, &gpu, err));
+    s->own_threads = world->binding.threads;
+    s->size = world->launch.size;
+    CHEX_TRY(chex_group_agree(world->group, train_complete(s, err), err));
+    if (s->bench.steps)
+        return bench_steps(s, world->group, together, err);
     *together = false;
-    CHEX_TRY(train_config_of(s, engine, device, threads, &config, err));
-    struct starter start = {s, engine, device, threads, &config};
-    enum chex_status st = collective(&start, world, together, err);
-    json_decref(config.options);
-    json_decref(config.shared_options);
-    return st;
+    return collective(s, world, together, err);
 }
 
 /* Limit of the launch, in addition to --stall-abort. The launch of many ranks takes long, and the
@@ -264,7 +224,7 @@ enum chex_status train_run(struct chex_opt_set *set, void *settings, struct chex
     s->set = set;
     CHEX_TRY(train_check_settings(s, err));
     CHEX_TRY(train_signals_choose(s->preempt_signal, err));
-    train_signals_limit(s->stall_abort ? s->stall_abort + launch_ms : 0);
+    train_signals_limit(s->config.stall_abort_ms ? s->config.stall_abort_ms + launch_ms : 0);
     CHEX_TRY(chex_world_open(&world, err));
     bool together;
     enum chex_status st = work(s, &world, &together, err);
@@ -273,6 +233,7 @@ enum chex_status train_run(struct chex_opt_set *set, void *settings, struct chex
         chex_log(st == CHEX_E_PREEMPTED ? CHEX_LOG_WARN : CHEX_LOG_ERROR, "%s", err->text);
     err->text[0] = '\0';
     chex_world_close(&world, st, together);
+    train_release(s);
     return st;
 }
 

@@ -21,9 +21,10 @@ static enum chex_status check_loss(const struct train_settings *s, struct chex_e
                {"asl-gamma-pos", CHEX_LOSS_ASL},
                {"asl-clip", CHEX_LOSS_ASL}};
     for (size_t i = 0; i < COUNT(own); i++)
-        if (chex_opt_origin(s->set, own[i].name) > CHEX_FROM_RUN && (int)own[i].kind != s->loss)
+        if (chex_opt_origin(s->set, own[i].name) > CHEX_FROM_RUN &&
+            own[i].kind != s->config.loss.kind)
             return chex_error_set(err, CHEX_E_USAGE, "--%s: --loss is %s (expected %s)",
-                                  own[i].name, chex_loss_names[s->loss],
+                                  own[i].name, chex_loss_names[s->config.loss.kind],
                                   chex_loss_names[own[i].kind]);
     return CHEX_OK;
 }
@@ -148,16 +149,16 @@ void train_warn_without_effect(const struct train_settings *s) {
  * even without --json. */
 static enum chex_status check_names(const struct train_settings *s, struct chex_error *err) {
     const char *user = s->plan ? "--plan" : "--json";
-    if (s->bench || s->bench_input || (!s->plan && !s->common.json))
+    if (s->bench.steps || s->bench.batches || (!s->plan && !s->common.json))
         return CHEX_OK;
-    CHEX_TRY(chex_text_for_json("--output", s->output, user, err));
+    CHEX_TRY(chex_text_for_json("--output", s->config.output_dir, user, err));
     if (!s->plan)
         return CHEX_OK;
-    CHEX_TRY(chex_text_for_json("--data", s->data, user, err));
-    CHEX_TRY(chex_text_for_json("--machines", s->cluster, user, err));
-    CHEX_TRY(chex_text_for_json("--init", s->init, user, err));
-    CHEX_TRY(chex_text_for_json("--resume", s->resume, user, err));
-    return chex_text_for_json("--stage", s->stage, user, err);
+    CHEX_TRY(chex_text_for_json("--data", s->config.data_dir, user, err));
+    CHEX_TRY(chex_text_for_json("--machines", s->config.cluster, user, err));
+    CHEX_TRY(chex_text_for_json("--init", s->config.init, user, err));
+    CHEX_TRY(chex_text_for_json("--resume", s->config.resume, user, err));
+    return chex_text_for_json("--stage", s->config.stage, user, err);
 }
 
 /* --prove repeats the run with its own options. The user may only say where: data, engine, threads
@@ -165,12 +166,12 @@ static enum chex_status check_names(const struct train_settings *s, struct chex_
 static enum chex_status check_prove(const struct train_settings *s, struct chex_error *err) {
     static const char *const refused[] = {"output",   "resume", "init",    "stage",
                                           "timeline", "plan",   "requeue", "job-comment"};
-    if (!s->prove && chex_opt_origin(s->set, "stretches") > CHEX_FROM_RUN)
+    if (!s->prove.run && chex_opt_origin(s->set, "stretches") > CHEX_FROM_RUN)
         return chex_error_set(err, CHEX_E_USAGE, "--stretches: expected --prove RUN with it");
-    for (size_t i = 0; s->prove && i < train_program.count; i++) {
+    for (size_t i = 0; s->prove.run && i < train_program.count; i++) {
         const struct chex_opt *o = &train_program.opts[i];
-        bool bad = o->of_run || o->at == AT(bench) || o->at == AT(bench_input) ||
-                   o->at == AT(max_steps) || o->at == AT(accumulate);
+        bool bad = o->of_run || o->at == AT(bench.steps) || o->at == AT(bench.batches) ||
+                   o->at == AT(config.max_steps) || o->at == AT(config.accumulate);
         for (size_t r = 0; o->name && r < COUNT(refused); r++)
             bad = bad || strcmp(o->name, refused[r]) == 0;
         if (bad && chex_opt_origin(s->set, o->name) > CHEX_FROM_RUN)
@@ -183,30 +184,30 @@ static enum chex_status check_prove(const struct train_settings *s, struct chex_
 }
 
 enum chex_status train_check_settings(const struct train_settings *s, struct chex_error *err) {
-    bool needs_output = !s->bench && !s->bench_input && !s->prove;
+    bool needs_output = !s->bench.steps && !s->bench.batches && !s->prove.run;
     CHEX_TRY(check_prove(s, err));
     CHEX_TRY(check_pairs(s, err));
-    if (s->cluster && !s->plan)
+    if (s->config.cluster && !s->plan)
         return chex_error_set(err, CHEX_E_USAGE, "--machines %s: expected --plan with it",
-                              s->cluster);
-    if (s->consume > 0 && !s->bench_input)
+                              s->config.cluster);
+    if (s->bench.images_per_s > 0 && !s->bench.batches)
         return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
-                              s->consume);
-    if ((s->bench_layers || s->bench_infer) && !s->bench)
+                              s->bench.images_per_s);
+    if ((s->bench.layers || s->bench.infer) && !s->bench.steps)
         return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
-                              s->bench_layers ? "layers" : "infer");
+                              s->bench.layers ? "layers" : "infer");
     CHEX_TRY(check_loss(s, err));
     /* A default --opt may be replaced by that of the resumed run, which is checked there. */
-    if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench) {
-        const struct chex_update update = train_update_of(s);
-        CHEX_TRY(chex_update_check(&update, err));
-    }
+    if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench.steps)
+        CHEX_TRY(chex_update_check(&s->config.update, err));
     /* A default --lr may be replaced by that of the resumed run: chex_train_run checks again. */
-    if (s->min_lr > s->lr && chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
+    if (s->config.schedule.min_lr > s->config.schedule.lr &&
+        chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
         return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
-                              s->min_lr, s->lr);
-    if ((!s->bench && !s->prove && !s->data) || (needs_output && !s->output))
+                              s->config.schedule.min_lr, s->config.schedule.lr);
+    if ((!s->bench.steps && !s->prove.run && !s->config.data_dir) ||
+        (needs_output && !s->config.output_dir))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
-                              s->data ? "output" : "data");
+                              s->config.data_dir ? "output" : "data");
     return check_names(s, err);
 }

@@ -11,30 +11,21 @@
 #include "base/units.h"
 #include "train_settings.h"
 
-struct chex_update train_update_of(const struct train_settings *s) {
-    return (struct chex_update){.optim = (enum chex_optim)s->opt,
-                                .lr = s->lr,
-                                .weight_decay = s->weight_decay,
-                                .momentum = s->momentum,
-                                .nesterov = s->nesterov,
-                                .decay_norms = s->decay_norms,
-                                .clip_norm = s->clip_norm,
-                                .beta1 = 0.9,
-                                .beta2 = 0.999,
-                                .eps = 1e-8,
-                                .grad_scale = 1};
+/* The numbers of the loss in use; those of the others stay options. */
+static void set_loss(const struct train_settings *s, struct chex_loss *loss) {
+    const bool focal = loss->kind == CHEX_LOSS_FOCAL, asl = loss->kind == CHEX_LOSS_ASL;
+    loss->gamma_pos = focal ? s->focal_gamma : asl ? s->asl_gamma_pos : 0;
+    loss->gamma_neg = asl ? s->asl_gamma_neg : 0;
+    loss->clip = asl ? s->asl_clip : 0;
+    loss->alpha = focal ? s->focal_alpha : -1;
 }
 
-struct chex_loss train_loss_of(const struct train_settings *s) {
-    const bool focal = s->loss == CHEX_LOSS_FOCAL, asl = s->loss == CHEX_LOSS_ASL;
-    return (struct chex_loss){.kind = (enum chex_loss_kind)s->loss,
-                              .smoothing = s->label_smoothing,
-                              .gamma_pos = focal ? s->focal_gamma
-                                           : asl ? s->asl_gamma_pos
-                                                 : 0,
-                              .gamma_neg = asl ? s->asl_gamma_neg : 0,
-                              .clip = asl ? s->asl_clip : 0,
-                              .alpha = focal ? s->focal_alpha : -1};
+static void set_update(double lr, struct chex_update *u) {
+    u->lr = lr;
+    u->beta1 = 0.9;
+    u->beta2 = 0.999;
+    u->eps = 1e-8;
+    u->grad_scale = 1;
 }
 
 /* A whole number with the unit after it: "500steps". */
@@ -51,6 +42,7 @@ static bool parse_count(const char *text, const char *unit, uint64_t *out) {
  * numbers. */
 static enum chex_status parse_cadence(const char *text, struct chex_train_config *out,
                                       struct chex_error *err) {
+    out->save_every_steps = out->save_every_epochs = out->save_every_ms = 0;
     if ((parse_count(text, "steps", &out->save_every_steps) && out->save_every_steps) ||
         (parse_count(text, "epochs", &out->save_every_epochs) && out->save_every_epochs) ||
         (chex_parse_duration(text, &out->save_every_ms) && out->save_every_ms))
@@ -82,7 +74,7 @@ static json_t *options_json(const struct train_settings *s) {
         const struct chex_opt *o = &train_program.opts[i];
         char value[4096];
         if (o->type == CHEX_OPT_GROUP || o->at < sizeof s->common || o->at == AT(plan) ||
-            o->at == AT(cluster) || o->at == AT(prove) || o->at == AT(stretches))
+            o->at == AT(config.cluster) || o->at == AT(prove.run) || o->at == AT(prove.stretches))
             continue;
         chex_opt_value_text(o, s, value, sizeof value);
         json_object_set_new(object, o->name, json_string(value));
@@ -104,7 +96,7 @@ static json_t *shared_options(const json_t *recorded) {
         const char *value = json_string_value(json_object_get(shared, o->name));
         if (!o->of_rank)
             continue;
-        if (o->at != AT(init) && o->at != AT(resume) && o->at != AT(stage))
+        if (o->at != AT(config.init) && o->at != AT(config.resume) && o->at != AT(config.stage))
             json_object_del(shared, o->name);
         else if (value && value[0] && strcmp(value, "auto") != 0 && strcmp(value, "none") != 0)
             json_object_set_new(shared, o->name, json_string("a path"));
@@ -112,74 +104,37 @@ static json_t *shared_options(const json_t *recorded) {
     return shared;
 }
 
-enum chex_status train_config_of(const struct train_settings *s, const char *engine,
-                                 const struct chex_gpu *device, int threads,
-                                 struct chex_train_config *out, struct chex_error *err) {
-    *out = (struct chex_train_config){
-        .data_dir = s->data,
-        .findings = s->findings,
-        .uncertain = s->uncertain,
-        .where = s->where,
-        .data_weights = s->data_weights,
-        .output_dir = s->output,
-        .cluster = s->cluster,
-        .model = chex_net_names[s->model],
-        .engine = engine,
-        .device = device,
-        .image_size = (int)s->image_size,
-        .batch = (int)s->batch_size,
-        .threads = threads,
-        .workers = (int)s->workers,
-        .epochs = s->epochs,
-        .max_steps = (uint64_t)s->max_steps,
-        .stop_after = (uint64_t)s->stop_after,
-        .precision = (enum chex_precision)s->precision,
-        .schedule = {.kind = (enum chex_sched)s->sched,
-                     .lr = s->lr,
-                     .min_lr = s->min_lr,
-                     .warmup_epochs = s->warmup_epochs,
-                     .epochs = s->epochs,
-                     .factor = s->lr_factor,
-                     .patience = s->patience,
-                     .step_epochs = s->step_epochs},
-        .update = train_update_of(s),
-        .loss = train_loss_of(s),
-        .pos_weight = s->pos_weight,
-        .loss_mean = (enum chex_loss_mean)s->loss_mean,
-        .layer_decay = s->layer_decay,
-        .freeze = s->freeze,
-        .head_only = s->head_only,
-        .ema_decay = s->ema,
-        .init = s->init,
-        .resume = s->resume,
-        .seed = (uint64_t)s->seed,
-        .deterministic = s->deterministic,
-        .sync_bn = s->sync_bn,
-        .audit_steps = (uint64_t)s->audit_steps,
-        .accumulate = (int)s->accumulate,
-        .logical_ranks = (int)(s->accumulate ? s->accumulated_ranks : s->logical_ranks),
-        .order = (enum chex_order_kind)s->order,
-        .pipeline = (enum chex_pipeline_kind)s->pipeline,
-        .shuffle_block = (size_t)s->shuffle_block,
-        .augment = {.crop_scale = s->crop_scale,
-                    .hflip = s->hflip,
-                    .antialias = s->antialias,
-                    .rotate = s->rotate,
-                    .brightness = s->brightness,
-                    .contrast = s->contrast},
-        .cache = (enum chex_cache_mode)s->cache,
-        .resident = (enum chex_resident_mode)s->resident,
-        .stage = s->stage,
-        .save_keep = (int)s->checkpoint_keep,
-        .job_comment = s->job_comment,
-        .stall_warn_ms = s->stall_warn,
-        .stall_abort_ms = s->stall_abort,
-        .timeline = s->timeline};
-    CHEX_TRY(parse_cadence(s->checkpoint_every, out, err));
-    CHEX_TRY(parse_save_before_end(s->save_before_end, &out->save_before_end, err));
-    out->options = options_json(s);
-    out->shared_options = shared_options(out->options);
-    return out->shared_options ? CHEX_OK : chex_error_memory(err, NULL);
+/* --accumulate N is --logical-ranks of N times the processes. */
+static enum chex_status choose_logical_ranks(struct train_settings *s, struct chex_error *err) {
+    enum { MOST = 65536 };
+    const int64_t n = s->config.accumulate, all = n * s->size;
+    if (all > MOST)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--accumulate %lld: %lld logical ranks on %d processes (at most %d)",
+                              (long long)n, (long long)all, s->size, MOST);
+    s->config.logical_ranks = n ? (int)all : s->logical_ranks;
+    return CHEX_OK;
+}
+
+enum chex_status train_complete(struct train_settings *s, struct chex_error *err) {
+    struct chex_train_config *c = &s->config;
+    c->threads = s->threads ? s->threads : s->own_threads;
+    c->schedule.epochs = c->epochs;
+    set_update(c->schedule.lr, &c->update);
+    set_loss(s, &c->loss);
+    CHEX_TRY(choose_logical_ranks(s, err));
+    CHEX_TRY(parse_cadence(s->checkpoint_every, c, err));
+    CHEX_TRY(parse_save_before_end(s->save_before_end, &c->save_before_end, err));
+    train_release(s);
+    c->options = options_json(s);
+    c->shared_options = shared_options(c->options);
+    return c->shared_options ? CHEX_OK : chex_error_memory(err, NULL);
+}
+
+void train_release(struct train_settings *s) {
+    json_decref(s->config.options);
+    json_decref(s->config.shared_options);
+    s->config.options = s->config.shared_options = NULL;
 }
 
 /* The default of --precision depends on the machine. A resumed run chooses it again, if the user
@@ -187,12 +142,10 @@ enum chex_status train_config_of(const struct train_settings *s, const char *eng
 static bool machine_chose(const struct train_settings *s, const struct chex_opt *o,
                           const json_t *origins) {
     const char *origin = json_string_value(json_object_get(origins, o->name));
-    return o->at == AT(precision) && !s->prove &&
+    return o->at == AT(config.precision) && !s->prove.run &&
            (!origin || strcmp(origin, chex_opt_origin_names[CHEX_FROM_DEFAULT]) == 0);
 }
 
-/* Takes over the recorded options that were not given again. `restored` gets the list of changes.
- */
 enum chex_status train_restore_options(struct train_settings *s, const char *path,
                                        const json_t *recorded, const json_t *origins,
                                        char *restored, size_t size, struct chex_error *err) {

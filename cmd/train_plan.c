@@ -3,7 +3,7 @@
  * Prints a plan as text: templates over the plan's JSON object (base/result.h), in the order of the
  * lines. Only ranks and splits are loops, because there are several.
  */
-#include "train_plan.h"
+#include "train_print.h"
 
 #include <stdio.h>
 #include <string.h>

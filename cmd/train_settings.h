@@ -1,39 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The settings of chex-train: its options, what they mean to libcore, and the texts that
- * config.json and checkpoints record of them.
+ * The settings of chex-train: its options, most of them in the structures that libcore reads, and
+ * the texts that config.json and checkpoints record of them.
  */
 #ifndef CHEX_CMD_TRAIN_SETTINGS_H
 #define CHEX_CMD_TRAIN_SETTINGS_H
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 
+#include "bench/bench.h"
 #include "command.h"
-#include "train/trainer.h"
+#include "prove/prove.h"
 
 struct train_settings {
     struct chex_opt_common common;
-    const char *data, *findings, *uncertain, *where, *data_weights;
-    const char *output, *engine, *init, *resume, *checkpoint_every, *preempt_signal, *stage;
-    const char *save_before_end, *freeze;
-    const char *timeline, *prove, *cluster;
-    const char *pos_weight;
-    int model, opt, sched, precision, order, pipeline, cache, resident, loss, loss_mean;
-    int64_t image_size, batch_size, epochs, threads, workers, seed, logical_ranks, accumulate;
-    int64_t checkpoint_keep, max_steps, stop_after, shuffle_block, patience, step_epochs, bench,
-        bench_input, stretches, audit_steps;
-    double crop_scale, hflip, rotate, brightness, contrast;
-    double label_smoothing, focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
-    double lr, min_lr, lr_factor, weight_decay, momentum, clip_norm, layer_decay, ema,
-        warmup_epochs, consume;
-    uint64_t stall_warn, stall_abort;
-    bool deterministic, plan, bench_layers, bench_infer, antialias, job_comment, requeue;
-    bool nesterov, decay_norms, sync_bn, head_only;
-    int64_t accumulated_ranks; /* logical ranks by --accumulate; 0: not given */
-    char proven_engine[128];   /* --prove: that of the run */
-    struct chex_opt_set *set;  /* the origin of each value */
+    struct chex_train_config config; /* train_complete sets its derived members */
+    struct chex_bench bench;
+    struct chex_prove prove;
+    /* Options from which members of `config` are derived. */
+    const char *engine, *checkpoint_every, *save_before_end;
+    int threads, logical_ranks;
+    double focal_gamma, focal_alpha, asl_gamma_neg, asl_gamma_pos, asl_clip;
+    bool requeue;
+
+    bool plan;
+    const char *preempt_signal;
+    char proven_engine[128];  /* --prove: that of the run */
+    int own_threads, size;    /* cores of this rank, and the number of processes */
+    struct chex_opt_set *set; /* the origin of each value */
 };
 
 #define AT(member) offsetof(struct train_settings, member)
@@ -51,26 +45,15 @@ enum chex_status train_check_settings(const struct train_settings *s, struct che
  * once the options are final: those of a resumed run are taken over. */
 void train_warn_without_effect(const struct train_settings *s);
 
-/* train_config.c */
-struct chex_update train_update_of(const struct train_settings *s);
-struct chex_loss train_loss_of(const struct train_settings *s);
-/* The settings as libcore takes them. *out points into `s`, and owns out->options and
- * out->shared_options (json_decref). CHEX_E_USAGE: a time, count or policy that cannot be parsed.
- */
-enum chex_status train_config_of(const struct train_settings *s, const char *engine,
-                                 const struct chex_gpu *device, int threads,
-                                 struct chex_train_config *out, struct chex_error *err);
+/* train_config.c: sets the derived members of s->config, except engine, device and requeue, which
+ * are chosen once. Owns options and shared_options: train_release releases them. CHEX_E_USAGE: a
+ * time, count or policy that cannot be parsed. */
+enum chex_status train_complete(struct train_settings *s, struct chex_error *err);
+void train_release(struct train_settings *s);
 /* Takes over the options of a run, `recorded` with `origins` (NULL: unknown), that were not given
  * again. path: their file, for messages. restored: gets the list of changes. */
 enum chex_status train_restore_options(struct train_settings *s, const char *path,
                                        const json_t *recorded, const json_t *origins,
                                        char *restored, size_t size, struct chex_error *err);
-
-/* train_bench_input.c: --bench-input. Rank 0 prints the result. Collective; *together as in
- * chex_train_run. */
-enum chex_status train_bench_input(const struct train_settings *s,
-                                   const struct chex_train_config *c,
-                                   const struct chex_train_world *w, bool *together,
-                                   struct chex_error *err);
 
 #endif

@@ -117,6 +117,7 @@ static void limit_text(const struct chex_opt *o, double limit, char *buf, size_t
 static void expectation(const struct chex_opt *o, char *buf, size_t size) {
     const char *what[] = {[CHEX_OPT_FLAG] = "yes or no",
                           [CHEX_OPT_INT] = "an integer",
+                          [CHEX_OPT_INT32] = "an integer",
                           [CHEX_OPT_FLOAT] = "a number",
                           [CHEX_OPT_BYTES] = "a size such as 4096, 64K or 2G",
                           [CHEX_OPT_DURATION] =
@@ -185,9 +186,13 @@ static bool store(struct chex_opt_set *set, const struct chex_opt *o, void *sett
     switch (o->type) {
     case CHEX_OPT_FLAG: return store_flag(value, field(o, settings));
     case CHEX_OPT_INT:
+    case CHEX_OPT_INT32:
         if (!chex_parse_i64(value, &i) || !in_range(o, (double)i))
             return false;
-        *(int64_t *)field(o, settings) = i;
+        if (o->type == CHEX_OPT_INT)
+            *(int64_t *)field(o, settings) = i;
+        else
+            *(int32_t *)field(o, settings) = (int32_t)i;
         return true;
     case CHEX_OPT_FLOAT:
         if (!chex_parse_f64(value, &f) || !in_range(o, f))
@@ -710,6 +715,7 @@ const char *chex_opt_value_text(const struct chex_opt *o, const void *settings, 
     case CHEX_OPT_CHOICE: s = o->choices[*(const int *)p]; break;
     case CHEX_OPT_STRING: s = *(const char *const *)p ? *(const char *const *)p : ""; break;
     case CHEX_OPT_INT: snprintf(buf, size, "%lld", (long long)*(const int64_t *)p); break;
+    case CHEX_OPT_INT32: snprintf(buf, size, "%d", *(const int32_t *)p); break;
     case CHEX_OPT_FLOAT: float_text(*(const double *)p, buf, size); break;
     case CHEX_OPT_BYTES:
         snprintf(buf, size, "%llu", (unsigned long long)*(const uint64_t *)p);

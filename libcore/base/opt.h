@@ -30,6 +30,7 @@ enum chex_opt_type {
     CHEX_OPT_GROUP,    /* a heading in --help; only `help` is used */
     CHEX_OPT_FLAG,     /* bool; --no-NAME clears it */
     CHEX_OPT_INT,      /* int64_t; in [min, max] if max > min */
+    CHEX_OPT_INT32,    /* int32_t; in [min, max], which an int32_t holds */
     CHEX_OPT_FLOAT,    /* double; in [min, max] if max > min */
     CHEX_OPT_BYTES,    /* uint64_t bytes */
     CHEX_OPT_DURATION, /* uint64_t milliseconds; in [min, max] if max > min */

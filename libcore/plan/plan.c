@@ -21,12 +21,15 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "bench/roofline.h"
 #include "engine/update.h"
 #include "plan/machines.h"
 #include "shard/manifest.h"
-#include "train/bench_layers.h"
-#include "train/session.h"
-#include "train/watch/layer_rates.h"
+#include "train/layer_rates.h"
+#include "train/loop.h"
+#include "train/loss_setup.h"
+#include "train/memory_budget.h"
+#include "train/store/ranks_file.h"
 #include "train/watch/pass_audit.h"
 
 /* Every rank sends this to rank 0, as raw bytes. */
@@ -65,35 +68,34 @@ static void warn(struct plan *p, const char *fmt, ...) {
  * pass needs at these limits. */
 static enum chex_status measure_pass(struct chex_session *s, struct report *report,
                                      struct chex_error *err) {
-    struct chex_bench_result r = {.net = s->net};
-    const struct chex_bench b = {.config = {.image_size = s->config.image_size,
-                                            .batch = s->config.batch,
-                                            .precision = s->config.precision,
-                                            .training = true}};
-    const size_t ops = (size_t)s->net->op_count;
     const struct chex_engine_impl *impl = s->engine->impl;
+    const int ops = s->net->op_count;
+    struct chex_roofline r = {.net = s->net,
+                              .image_size = s->config.image_size,
+                              .batch = s->config.batch,
+                              .precision = s->config.precision,
+                              .training = true};
     if (!impl->capacity ||
         s->needs.on_device) /* a GPU's limits do not predict its matrix products */
         return CHEX_OK;
-    if (s->world.launch->rank == 0 && s->config.threads > s->world.binding->cpu_count)
+    if (s->rank == 0 && s->config.threads > s->world.binding->cpu_count)
         chex_warn("--threads %d: more than the %d core%s of this rank", s->config.threads,
                   s->world.binding->cpu_count, chex_text_s((size_t)s->world.binding->cpu_count));
     CHEX_TRY(impl->capacity->limits(s->engine->self, report->free / 2, &r.limits, err));
-    struct chex_layer *layers = chex_alloc_zeroed(ops + 1, sizeof *layers);
-    r.forward_s = r.backward_s = chex_alloc_zeroed(ops, sizeof *r.forward_s);
-    r.share = impl->timing ? chex_alloc_zeroed(ops, sizeof *r.share) : NULL;
-    if (r.share)
-        impl->timing->product_shares(s->engine->self, r.share);
-    enum chex_status st = layers && r.forward_s ? chex_bench_layers(&b, &r, layers, err)
-                                                : chex_error_memory(err, NULL);
+    struct chex_layer *layers = chex_alloc_zeroed((size_t)ops + 1, sizeof *layers);
+    double *share = impl->timing ? chex_alloc_zeroed((size_t)ops, sizeof *share) : NULL;
+    if (share)
+        impl->timing->product_shares(s->engine->self, share);
+    r.share = share;
+    const enum chex_status st =
+        layers ? chex_roofline_layers(&r, layers, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK) {
         report->pass_s = layers[ops].forward.min_s + layers[ops].backward.min_s;
         report->flop_per_s = r.limits.flop_per_s;
         report->bytes_per_s = r.limits.bytes_per_s;
     }
     free(layers);
-    free(r.forward_s);
-    free(r.share);
+    free(share);
     return st;
 }
 
@@ -210,7 +212,7 @@ static json_t *range_json(uint64_t first, uint64_t end) {
 static enum chex_status ranks_json(struct chex_session *s, const struct report *reports,
                                    json_t **out, struct chex_error *err) {
     json_t *ranks = NULL;
-    CHEX_TRY(chex_train_gather_ranks(&s->world, &s->config, &s->input, &ranks, err));
+    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
     for (int r = 0; ranks && r < s->size; r++) {
         const struct report *c = &reports[r];
         json_object_update_new(
@@ -722,8 +724,6 @@ enum chex_status chex_train_plan(const struct chex_train_config *config,
     if (st == CHEX_OK)
         st = s.complete ? nothing_to_do(&s, plan_out, err)
                         : make_plan(&s, config->cluster ? &cluster : NULL, plan_out, err);
-    *together_out = st == CHEX_OK || s.together;
-    if (*together_out || s.size == 1) /* as in chex_train_run */
-        chex_session_close(&s);
+    chex_session_end(&s, st, together_out);
     return st;
 }

@@ -8,6 +8,8 @@
  * the state before it is written, and the next start repeats only the validation
  * (chex_position.validation_due). If it is shorter, one file is written, with the result.
  */
+#include "train/epoch.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +20,9 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/run_page.h"
-#include "train/session.h"
+#include "train/loop.h"
+#include "train/store/save.h"
+#include "train/validate.h"
 
 static json_t *shares(const struct chex_bottleneck *b) {
     return chex_result(
@@ -259,18 +263,6 @@ static enum chex_status leave_validation(struct chex_session *s, enum chex_statu
     return fault.status;
 }
 
-enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
-                                       struct chex_validation *v, struct chex_error *err) {
-    const bool average = s->config.ema_decay > 0;
-    if (average)
-        CHEX_TRY(chex_session_agree(s, chex_engine_swap_ema(s->engine, err), err));
-    enum chex_status st = chex_train_validate(&s->world, s->engine, &s->input, &s->config,
-                                              s->at.step, &s->time_left, aurocs, v, err);
-    if (average && st == CHEX_OK)
-        st = chex_engine_swap_ema(s->engine, err);
-    return chex_session_agree(s, st, err);
-}
-
 /* Hands the state to the writer, then validates. After a resume the steps are saved already
  * (e->steps is 0). */
 static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
@@ -353,14 +345,13 @@ enum chex_status chex_session_end_steps(struct chex_session *s, double started_s
 /* The best result, and the measure that best.h5 is chosen by. */
 static void describe_best(const struct chex_session *s, char *text, size_t size) {
     const struct chex_position *at = &s->at;
-    char epoch[40] = "";
-    if (at->best_epoch)
-        snprintf(epoch, sizeof epoch, " in epoch %llu", (unsigned long long)at->best_epoch);
+    const unsigned long long epoch = at->best_epoch;
     if (chex_best_is_auroc(at))
-        snprintf(text, size, "best val AUROC %.4f%s", at->best_score, epoch);
+        snprintf(text, size, "best val AUROC %.4f in epoch %llu", at->best_score, epoch);
     else
-        snprintf(text, size, "%sbest %s loss %.4f%s", s->input.val ? "val AUROC undefined, " : "",
-                 s->input.val ? "val" : "training", fabs(at->best_score), epoch);
+        snprintf(text, size, "%sbest %s loss %.4f in epoch %llu",
+                 s->input.val ? "val AUROC undefined, " : "", s->input.val ? "val" : "training",
+                 fabs(at->best_score), epoch);
 }
 
 void chex_session_summarise(const struct chex_session *s) {

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/ref/head_engine.h"
+#include "train/memory_budget.h"
 
 enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "label/label_counts.h"
-#include "train/session.h"
+#include "train/loss_setup.h"
 
 static void count_rows(const struct chex_set *set, size_t first, size_t end,
                        struct chex_label_counts *counts) {
@@ -63,25 +62,24 @@ static enum chex_status judge(const struct chex_train_input *in,
     return CHEX_OK;
 }
 
-enum chex_status
-chex_train_check_labels(const struct chex_train_world *w, const struct chex_train_input *in,
-                        enum chex_pipeline_kind kind, struct chex_label_gaps *gaps_out,
-                        struct chex_label_counts *counts_out, struct chex_error *err) {
-    struct chex_group *group = w->coll->group;
-    const size_t classes = (size_t)in->train->classes, count = 2 * classes;
+enum chex_status chex_session_check_labels(struct chex_session *s,
+                                           struct chex_label_counts *counts_out,
+                                           struct chex_error *err) {
+    struct chex_group *group = s->world.coll->group;
+    const size_t classes = (size_t)s->input.train->classes, count = 2 * classes;
     struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
     struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
     void *all = NULL;
     size_t bytes;
     enum chex_status st = own && sum ? CHEX_OK : chex_error_memory(err, NULL);
-    st = chex_watchdog_agree(w->watchdog, group, st, err);
+    st = chex_watchdog_agree(s->world.watchdog, group, st, err);
     if (st == CHEX_OK) {
-        count_own(in, kind, group->rank, own);
+        count_own(&s->input, s->config.pipeline, s->rank, own);
         st = chex_group_gather(group, own, count * sizeof *own, &all, &bytes, err);
     }
-    if (st == CHEX_OK && group->rank == 0) {
-        add_up(all, group->size, count, sum);
-        st = judge(in, sum, gaps_out, err);
+    if (st == CHEX_OK && s->rank == 0) {
+        add_up(all, s->size, count, sum);
+        st = judge(&s->input, sum, &s->gaps, err);
         memcpy(counts_out, sum, classes * sizeof *sum);
     }
     free(all);

@@ -8,6 +8,8 @@
  * and divergence from the same reports, so they act at the same step. A step allocates no memory,
  * except rank 0 for its files. Rank 0 writes one line of metrics per step.
  */
+#include "train/loop.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +17,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/session.h"
+#include "train/epoch.h"
+#include "train/memory_budget.h"
+#include "train/store/save.h"
 #include "train/watch/pass_audit.h"
+#include "train/watch/run_timeline.h"
 
 /* A beat in the current step, counted from 1 as in the metrics. */
 static void beat(struct chex_session *s, enum chex_phase phase) {
@@ -236,30 +241,6 @@ static void show_progress(const struct chex_session *s, struct chex_progress *ba
     chex_progress_set(
         bar, s->at.step_in_epoch * (uint64_t)s->config.batch * (uint64_t)s->config.logical_ranks,
         note);
-}
-
-enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, double hold_s,
-                                         struct chex_error *err) {
-    const uint64_t from_ns = chex_trace_now(s->timeline.trace);
-    const double from_s = chex_clock_s();
-    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
-    CHEX_TRY(chex_reduce_settle(s->reduce, err));
-    enum chex_status st = s->rank == 0 ? chex_session_save(s, best, hold_s, from_s, err) : CHEX_OK;
-    chex_pass_audit_prune(s);
-    s->saved_s = chex_clock_s();
-    st = chex_session_agree(s, st, err);
-    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
-    return st;
-}
-
-enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_error *err) {
-    const uint64_t from_ns = chex_trace_now(s->timeline.trace);
-    chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
-    const enum chex_status st =
-        s->rank == 0 ? chex_session_saved(s, true, CHEX_HELD_WRITE, err) : CHEX_OK;
-    chex_pass_audit_prune(s);
-    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
-    return chex_session_agree(s, st, err);
 }
 
 static enum chex_status save_and_wait(struct chex_session *s, struct chex_error *err) {

@@ -3,10 +3,11 @@
  * The loss of a run. Rank 0 resolves the weights, because it has the label counts of all ranks and
  * reads the file of --pos-weight; the others get them from it.
  */
+#include "train/loss_setup.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/session.h"
 
 /* The weights that the proven start recorded, or those of the checkpoint if --pos-weight was not
  * given again. The caller releases the reference. */

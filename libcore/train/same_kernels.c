@@ -5,13 +5,14 @@
  * device; else measured ones, if they are asked for; else the fixed ones. The other ranks use what
  * rank 0 uses, so the bits do not depend on which rank measured, and checkpoints record it.
  */
+#include "train/same_kernels.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "engine/kernel_choices.h"
-#include "train/session.h"
 
 json_t *chex_session_kernels(const struct chex_session *s, struct chex_error *err) {
     const struct chex_engine_choices *entries = s->engine->impl->choices;

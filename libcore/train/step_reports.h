@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "launch/coll.h"
-#include "train/stepstats.h"
+#include "train/watch/stepstats.h"
 
 /* Why a rank wants to stop. If ranks differ, the highest counts. */
 enum chex_stop {

@@ -24,27 +24,31 @@
 #include "launch/bind.h"
 #include "launch/coll.h"
 #include "train/loss_weights.h"
-#include "train/save_before_end.h"
 #include "train/schedule.h"
+#include "train/watch/save_before_end.h"
 
+/* The settings of a run. chex-train's option table (cmd/train_options.c) writes most of them; their
+ * types are those of base/opt.h. "Derived": cmd/train_config.c sets it from several options. */
 struct chex_train_config {
     /* --data: a folder of shards, or several sets; --findings, --uncertain and --where as typed,
      * NULL: not given (shard/selection.h) */
     const char *data_dir, *findings, *uncertain, *where, *data_weights;
     const char *output_dir;
-    const char *model, *engine;    /* engine: a spec for chex_engine_create */
+    int model;                     /* of chex_net_names */
+    const char *engine;            /* derived: a spec for chex_engine_create */
     const struct chex_gpu *device; /* from chex_choose_gpu, or NULL; borrowed */
-    int image_size, batch, threads, workers;
+    int image_size, batch, workers;
+    int threads; /* derived */
     int64_t epochs;
     uint64_t max_steps;  /* 0: no limit */
     uint64_t stop_after; /* epochs without a better result; 0: no limit */
     enum chex_precision precision;
-    struct chex_schedule schedule;
-    struct chex_update update; /* optimiser and its constants; the run sets lr and step */
-    struct chex_loss loss;     /* kind and numbers (train/loss_setup.c) */
-    const char *pos_weight;    /* "none", "balanced" or a file (train/loss_weights.h) */
+    struct chex_schedule schedule; /* `epochs` is derived */
+    struct chex_update update;     /* the optimiser; the run sets lr and step; betas are derived */
+    struct chex_loss loss;         /* gammas, clip and alpha are derived; no weights */
+    const char *pos_weight;        /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
-    const char *freeze; /* patterns of frozen parameters (train/watch/layer_rates.h), or NULL */
+    const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */
     double layer_decay; /* the same; 1: none */
     bool head_only;     /* train/head_only.h */
     double ema_decay;   /* of the moving average (engine/update.h); 0: none */
@@ -55,7 +59,7 @@ struct chex_train_config {
     bool sync_bn;         /* batch statistics of all logical ranks of a step (train/sync_bn.h) */
     uint64_t audit_steps; /* train/watch/pass_audit.h; 0: off */
     int accumulate;       /* logical ranks of each process; 0: by logical_ranks */
-    int logical_ranks;    /* 0: as in the checkpoint; without a checkpoint, the number of ranks */
+    int logical_ranks;    /* derived; 0: as in the checkpoint, or without one the number of ranks */
     enum chex_order_kind order;
     enum chex_pipeline_kind pipeline;
     size_t shuffle_block;
@@ -63,18 +67,18 @@ struct chex_train_config {
     enum chex_cache_mode cache;
     enum chex_resident_mode resident;
     const char *stage; /* node-local folder for a copy of the shards, or NULL */
-    uint64_t save_every_ms, save_every_steps; /* 0: off */
-    uint64_t save_every_epochs;               /* 0: the end of every epoch saves */
+    uint64_t save_every_ms, save_every_steps; /* derived; 0: off */
+    uint64_t save_every_epochs;               /* derived; 0: the end of every epoch saves */
     int save_keep;
-    struct chex_save_before_end save_before_end;
+    struct chex_save_before_end save_before_end; /* derived */
     bool job_comment; /* write the speed into the comment of the Slurm job */
-    bool requeue;     /* put the job back after a save or lost ranks (train/requeue.h) */
+    bool requeue; /* derived: put the job back after a save or lost ranks (train/watch/requeue.h) */
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *cluster;          /* file of plan/machines.h for the plan, or NULL */
     const char *timeline;         /* file for train/watch/timeline.h, or NULL */
     bool plan_only;               /* set up and change no file; set by chex_train_plan */
     bool prove;                   /* with plan_only: repeats steps of the run in output_dir
-                                     (train/prove.h) */
+                                     (prove/prove.h) */
     const json_t *proven_loss;    /* with prove: the recorded weights of the loss, or NULL */
     const json_t *proven_kernels; /* the same: choices of kernels (train/same_kernels.c) */
     json_t *options;              /* for config.json; borrowed */
@@ -118,8 +122,8 @@ struct chex_train_world {
     struct chex_coll *coll;
     const struct chex_binding *binding;
     const struct chex_gpu_view *gpu;
-    /* Non-zero once a signal, or the end of the job (train/save_before_end.h), asked to save and
-     * leave. */
+    /* Non-zero once a signal, or the end of the job (train/watch/save_before_end.h), asked to save
+     * and leave. */
     volatile sig_atomic_t *stop;
     const struct chex_slurm_library *slurm; /* rank 0; NULL: not available, for slurm_why */
     const char *slurm_why;

@@ -3,20 +3,13 @@
  * Validation: all ranks predict their rows, rank 0 computes the AUROC and broadcasts the result. So
  * the schedule has the same values on all ranks.
  */
+#include "train/validate.h"
+
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "infer/predict_split.h"
 #include "stats/scores.h"
-#include "train/session.h"
-
-/* What `advanced` needs. */
-struct beat {
-    struct chex_watchdog *watchdog;
-    uint64_t step;
-    struct chex_time_left *time_left;
-    volatile sig_atomic_t *stop;
-};
 
 /* The AUROC of each class over the rows of one source. masked: (rows, classes) scratch. */
 static enum chex_status score_source(const struct chex_predictions *table,
@@ -86,40 +79,47 @@ static double mean_over_stated(const struct chex_predictions *table) {
 }
 
 /* A validation may take longer than any stall limit, so each batch is a beat. */
-static void advanced(void *arg, bool waits) {
-    const struct beat *b = arg;
+static void advanced(void *session, bool waits) {
+    struct chex_session *s = session;
     if (waits)
-        chex_watchdog_wait(b->watchdog);
+        chex_watchdog_wait(s->world.watchdog);
     else
-        chex_watchdog_beat(b->watchdog, CHEX_PHASE_VALIDATE, b->step);
-    chex_time_left_check(b->time_left, b->stop);
+        chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
+    chex_time_left_check(&s->time_left, s->world.stop);
 }
 
-enum chex_status chex_train_validate(const struct chex_train_world *w, struct chex_engine *engine,
-                                     const struct chex_train_input *input,
-                                     const struct chex_train_config *train, uint64_t step,
-                                     struct chex_time_left *time_left, double *aurocs,
-                                     struct chex_validation *out, struct chex_error *err) {
-    struct beat beat = {w->watchdog, step, time_left, w->stop};
-    const struct chex_eval_config config = {.workers = train->workers,
+static enum chex_status validate(struct chex_session *s, double *aurocs,
+                                 struct chex_validation *out, struct chex_error *err) {
+    const struct chex_eval_config config = {.workers = s->config.workers,
                                             .logits = true,
                                             .advanced = advanced,
-                                            .advanced_arg = &beat,
-                                            .stop = w->stop,
-                                            .features = input->val_features,
-                                            .loss = &engine->config.loss};
+                                            .advanced_arg = s,
+                                            .stop = s->world.stop,
+                                            .features = s->input.val_features,
+                                            .loss = &s->engine->config.loss};
     struct chex_predictions *table = NULL;
     struct chex_eval_loss loss;
-    CHEX_TRY(chex_eval_run(engine, input->val, w->coll, &config, &table, &loss, err));
+    CHEX_TRY(chex_eval_run(s->engine, s->input.val, s->world.coll, &config, &table, &loss, err));
     struct chex_validation v = {.loss = loss.bce, .training_loss = loss.training};
-    if (w->launch->rank == 0 && train->loss_mean == CHEX_LOSS_MEAN_STATED)
+    if (s->rank == 0 && s->config.loss_mean == CHEX_LOSS_MEAN_STATED)
         v.loss = mean_over_stated(table);
-    advanced(&beat, false);
+    advanced(s, false);
     enum chex_status st =
-        w->launch->rank == 0 ? score(table, input->selection, aurocs, &v, err) : CHEX_OK;
+        s->rank == 0 ? score(table, s->input.selection, aurocs, &v, err) : CHEX_OK;
     chex_predictions_destroy(table);
-    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
-    CHEX_TRY(chex_group_broadcast(w->coll->group, &v, sizeof v, 0, err));
+    CHEX_TRY(chex_watchdog_agree(s->world.watchdog, s->world.coll->group, st, err));
+    CHEX_TRY(chex_group_broadcast(s->world.coll->group, &v, sizeof v, 0, err));
     *out = v;
     return CHEX_OK;
+}
+
+enum chex_status chex_session_validate(struct chex_session *s, double *aurocs,
+                                       struct chex_validation *out, struct chex_error *err) {
+    const bool average = s->config.ema_decay > 0;
+    if (average)
+        CHEX_TRY(chex_session_agree(s, chex_engine_swap_ema(s->engine, err), err));
+    enum chex_status st = validate(s, aurocs, out, err);
+    if (average && st == CHEX_OK)
+        st = chex_engine_swap_ema(s->engine, err);
+    return chex_session_agree(s, st, err);
 }

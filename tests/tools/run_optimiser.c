@@ -18,7 +18,7 @@
 #include "base/alloc.h"
 #include "engine/frozen.h"
 #include "engine/update.h"
-#include "train/watch/layer_rates.h"
+#include "train/layer_rates.h"
 
 enum { STATE, BASE, GRADIENT, MOMENT1, MOMENT2, AVERAGE, VECTORS, SHIFT = 7919 };
 

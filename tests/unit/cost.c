@@ -4,7 +4,7 @@
  * of it. All numbers are whole, so they must agree exactly.
  */
 #include "engine/cost.h"
-#include "train/bench_layers.h"
+#include "bench/roofline.h"
 
 #include "base/alloc.h"
 #include "tap.h"
@@ -113,9 +113,13 @@ static void check_roofline(void) {
     cost("densenet121", 64, 4, true);
     double forward[MAX_OPS] = {0}, backward[MAX_OPS] = {0};
     struct chex_layer layers[MAX_OPS];
-    struct chex_bench bench = {
-        .config = {.image_size = 64, .batch = N, .precision = CHEX_FP32, .training = true}};
-    struct chex_bench_result r = {.forward_s = forward, .backward_s = backward, .net = net};
+    struct chex_roofline r = {.net = net,
+                              .image_size = 64,
+                              .batch = N,
+                              .precision = CHEX_FP32,
+                              .training = true,
+                              .forward_s = forward,
+                              .backward_s = backward};
     int count = net->op_count;
     /* 1 flop a nanosecond and 1 byte a nanosecond: convolutions are bound by operations. */
     r.limits = (struct chex_engine_limits){.flop_per_s = 1e9, .bytes_per_s = 1e9};
@@ -123,7 +127,7 @@ static void check_roofline(void) {
         forward[i] = costs[i].forward.flop > 0 ? costs[i].forward.flop / 1e9 : 1;
         backward[i] = 2 * costs[i].backward.bytes / 1e9;
     }
-    BAIL_UNLESS(chex_bench_layers(&bench, &r, layers, NULL) == CHEX_OK, "layers");
+    BAIL_UNLESS(chex_roofline_layers(&r, layers, NULL) == CHEX_OK, "layers");
     OK(layers[0].forward.bound == CHEX_BOUND_FLOP &&
            fabs(chex_layer_limit_percent(&layers[0].forward) - 100) < 1e-9,
        "conv0 at the limit of operations");
@@ -145,14 +149,14 @@ static void check_roofline(void) {
     for (int i = 0; i < count; i++)
         share[i] = net->ops[i].kind == CHEX_OP_CONV && net->ops[i].kernel == 3 ? 0.25 : 1;
     r.share = share;
-    BAIL_UNLESS(chex_bench_layers(&bench, &r, layers, NULL) == CHEX_OK, "layers");
+    BAIL_UNLESS(chex_roofline_layers(&r, layers, NULL) == CHEX_OK, "layers");
     int quarter = 0;
     for (int i = 0; i < count; i++)
         quarter += fabs(chex_layer_limit_percent(&layers[i].forward) - 25) < 1e-9;
     OK(quarter == 58 && fabs(chex_layer_limit_percent(&layers[0].forward) - 100) < 1e-9,
        "products that an engine saves are not in the least time: %d operations", quarter);
     r.limits = (struct chex_engine_limits){0};
-    BAIL_UNLESS(chex_bench_layers(&bench, &r, layers, NULL) == CHEX_OK, "layers");
+    BAIL_UNLESS(chex_roofline_layers(&r, layers, NULL) == CHEX_OK, "layers");
     OK(chex_layer_limit_percent(&layers[0].forward) == 0, "no limits, no share of them");
 }
 

@@ -2,7 +2,7 @@
  *
  * The line about a job: what was asked, what was used, and what to ask for.
  */
-#include "train/job_use.h"
+#include "train/watch/job_use.h"
 
 #include "tap.h"
 

@@ -3,7 +3,7 @@
  * Layers and factors of the learning rate. The numbers of layers and the factors are those of timm
  * 1.0's param_groups_layer_decay for densenet121 and resnet50.
  */
-#include "train/watch/layer_rates.h"
+#include "train/layer_rates.h"
 #include "tap.h"
 
 static struct chex_error err;

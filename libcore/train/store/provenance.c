@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "shard/manifest.h"
+#include "train/same_kernels.h"
 
 /* Limits that only stop the reading of a wrong file. */
 static const uint64_t max_json_bytes = (uint64_t)1 << 30, max_file_bytes = (uint64_t)1 << 36;
@@ -221,7 +222,7 @@ enum chex_status chex_provenance_read(const char *dir, json_t **out, struct chex
     return st;
 }
 
-const json_t *chex_provenance_start_of(const json_t *provenance, uint64_t step) {
+json_t *chex_provenance_start_of(const json_t *provenance, uint64_t step) {
     const json_t *starts = json_object_get(provenance, "starts");
     for (size_t i = json_array_size(starts); i > 0; i--)
         if (from_step(json_array_get(starts, i - 1)) < step)

@@ -35,6 +35,6 @@ enum chex_status chex_provenance_end(struct chex_session *s, struct chex_error *
 enum chex_status chex_provenance_read(const char *dir, json_t **out, struct chex_error *err);
 /* The start that computed the state after `step`; NULL: unknown. Borrowed from `provenance`, which
  * may be NULL. */
-const json_t *chex_provenance_start_of(const json_t *provenance, uint64_t step);
+json_t *chex_provenance_start_of(const json_t *provenance, uint64_t step);
 
 #endif

@@ -3,13 +3,14 @@
  * ranks.json: where each rank runs (host, cores, GPU, logical ranks). One record per rank, in rank
  * order.
  */
+#include "train/store/ranks_file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/result.h"
-#include "train/session.h"
 
 struct rank_record {
     int rank, local_rank, node, cpu_count, pid, logical_from, logical_to;
@@ -18,8 +19,8 @@ struct rank_record {
     char gpu[CHEX_PCI_BYTES]; /* "": none */
 };
 
-static void fill_record(const struct chex_train_world *w, const struct chex_train_config *c,
-                        const struct chex_train_input *in, struct rank_record *r) {
+static void fill_record(const struct chex_session *s, struct rank_record *r) {
+    const struct chex_train_world *w = &s->world;
     const struct chex_launch *l = w->launch;
     memset(r, 0, sizeof *r);
     r->rank = l->rank;
@@ -27,13 +28,13 @@ static void fill_record(const struct chex_train_world *w, const struct chex_trai
     r->node = l->node;
     r->cpu_count = w->binding->cpu_count;
     r->pid = (int)getpid();
-    r->logical_from = in->run_from;
-    r->logical_to = in->run_to;
+    r->logical_from = s->input.run_from;
+    r->logical_to = s->input.run_to;
     snprintf(r->host, sizeof r->host, "%s", l->host);
     snprintf(r->cpus, sizeof r->cpus, "%s", w->binding->cpus);
     snprintf(r->numa, sizeof r->numa, "%s", w->binding->numa);
-    if (c->device)
-        memcpy(r->gpu, c->device->pci_bus_id, sizeof r->gpu);
+    if (s->config.device)
+        memcpy(r->gpu, s->config.device->pci_bus_id, sizeof r->gpu);
     snprintf(r->gpu_visible, sizeof r->gpu_visible, "%s", w->gpu->visible);
     snprintf(r->gpu_visibility, sizeof r->gpu_visibility, "%s",
              chex_gpu_visibility_names[w->gpu->visibility]);
@@ -48,35 +49,30 @@ static json_t *record_json(const struct rank_record *r) {
         CHEX_FIELD("logical_ranks", json_pack("[i,i]", r->logical_from, r->logical_to)));
 }
 
-enum chex_status chex_train_gather_ranks(const struct chex_train_world *w,
-                                         const struct chex_train_config *c,
-                                         const struct chex_train_input *in, json_t **ranks_out,
-                                         struct chex_error *err) {
-    struct chex_group *group = w->coll->group;
+enum chex_status chex_session_gather_ranks(const struct chex_session *s, json_t **ranks_out,
+                                           struct chex_error *err) {
     struct rank_record mine;
     void *all = NULL;
     size_t bytes;
-    fill_record(w, c, in, &mine);
-    CHEX_TRY(chex_group_gather(group, &mine, sizeof mine, &all, &bytes, err));
-    *ranks_out = group->rank == 0 ? json_array() : NULL;
-    for (int r = 0; group->rank == 0 && r < group->size; r++)
+    fill_record(s, &mine);
+    CHEX_TRY(chex_group_gather(s->world.coll->group, &mine, sizeof mine, &all, &bytes, err));
+    *ranks_out = s->rank == 0 ? json_array() : NULL;
+    for (int r = 0; s->rank == 0 && r < s->size; r++)
         json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));
     free(all);
     return CHEX_OK;
 }
 
-enum chex_status chex_train_write_ranks(const struct chex_train_world *w,
-                                        const struct chex_train_config *c,
-                                        const struct chex_train_input *in,
-                                        struct chex_runfiles *files, struct chex_error *err) {
+enum chex_status chex_session_write_ranks(struct chex_session *s, struct chex_error *err) {
+    const struct chex_launch *l = s->world.launch;
     json_t *ranks = NULL;
-    CHEX_TRY(chex_train_gather_ranks(w, c, in, &ranks, err));
-    if (w->launch->rank != 0)
+    CHEX_TRY(chex_session_gather_ranks(s, &ranks, err));
+    if (s->rank != 0)
         return CHEX_OK;
-    return chex_runfiles_json(
-        files, "ranks.json",
-        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("launch", w->launch->method),
-                    CHEX_MEMBER(w->launch, job_id), CHEX_MEMBER(c, logical_ranks),
-                    CHEX_FIELD("ranks", ranks)),
-        err);
+    return chex_runfiles_json(&s->files, "ranks.json",
+                              chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("launch", l->method),
+                                          CHEX_MEMBER(l, job_id),
+                                          CHEX_MEMBER(&s->config, logical_ranks),
+                                          CHEX_FIELD("ranks", ranks)),
+                              err);
 }

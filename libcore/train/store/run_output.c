@@ -7,6 +7,8 @@
  * An existing folder is locked at once. A new one is created and locked only when the run can
  * begin, so a run that fails in the set-up leaves no folder.
  */
+#include "train/store/run_output.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -19,24 +21,22 @@
 #include "base/fs.h"
 #include "base/lockfile.h"
 #include "base/log.h"
-#include "engine/update.h"
-#include "train/session.h"
+#include "train/store/save.h"
 
 #define LOCK_NAME ".lock"
 
-static enum chex_status lock_output(struct chex_run_output *o, const struct chex_train_config *c,
-                                    struct chex_error *err) {
+static enum chex_status lock_output(struct chex_session *s, struct chex_error *err) {
     static const char advice[] = "name a new folder with --output";
-    const char *dir = c->output_dir;
+    const char *dir = s->config.output_dir;
     char subject[CHEX_ERROR_TEXT_BYTES];
     snprintf(subject, sizeof subject, "output folder %s", dir);
-    if (!c->plan_only)
-        return chex_lockfile_take(dir, LOCK_NAME, subject, advice, &o->lock, err);
+    if (!s->config.plan_only)
+        return chex_lockfile_take(dir, LOCK_NAME, subject, advice, &s->output.lock, err);
     return chex_lockfile_check(dir, LOCK_NAME, subject, advice, err);
 }
 
-enum chex_status chex_run_output_check(struct chex_run_output *o, const struct chex_train_config *c,
-                                       struct chex_error *err) {
+enum chex_status chex_session_check_output(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
     char *name = NULL;
     if (chex_fs_exists(c->output_dir) && !chex_fs_is_dir(c->output_dir))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is a file, expected a folder",
@@ -60,23 +60,9 @@ enum chex_status chex_run_output_check(struct chex_run_output *o, const struct c
         CHEX_TRY(chex_timeline_check(c->timeline, err));
     if (!chex_fs_is_dir(c->output_dir))
         return CHEX_OK;
-    CHEX_TRY(lock_output(o, c, err));
+    CHEX_TRY(lock_output(s, err));
     if (!c->plan_only) /* before check_space, because this frees space */
         chex_runfiles_sweep(c->output_dir);
-    return CHEX_OK;
-}
-
-/* Creates and locks the folder, if chex_run_output_check has not found it. */
-static enum chex_status make_output(struct chex_run_output *o, const struct chex_train_config *c,
-                                    struct chex_error *err) {
-    if (o->lock >= 0)
-        return CHEX_OK;
-    CHEX_TRY(lock_output(o, c, err));
-    if (chex_runfiles_has_run(c->output_dir))
-        return chex_error_set(err, CHEX_E_ENV,
-                              "another run has begun and ended in output folder %s meanwhile: run "
-                              "again to go on with it, or name a new folder with --output",
-                              c->output_dir);
     return CHEX_OK;
 }
 
@@ -142,8 +128,17 @@ static enum chex_status start_writer(struct chex_session *s, struct chex_error *
 
 enum chex_status chex_session_make_output(struct chex_session *s, bool *made_out,
                                           struct chex_error *err) {
-    *made_out = !chex_fs_is_dir(s->config.output_dir);
-    return make_output(&s->output, &s->config, err);
+    const char *dir = s->config.output_dir;
+    *made_out = !chex_fs_is_dir(dir);
+    if (s->output.lock >= 0)
+        return CHEX_OK;
+    CHEX_TRY(lock_output(s, err));
+    if (chex_runfiles_has_run(dir))
+        return chex_error_set(err, CHEX_E_ENV,
+                              "another run has begun and ended in output folder %s meanwhile: run "
+                              "again to go on with it, or name a new folder with --output",
+                              dir);
+    return CHEX_OK;
 }
 
 enum chex_status chex_session_confirm_output(const struct chex_session *s, struct chex_error *err) {
@@ -231,10 +226,11 @@ enum chex_status chex_session_check_shared_output(const struct chex_session *s,
     return CHEX_OK;
 }
 
-void chex_run_output_release(struct chex_run_output *o, const char *dir) {
+void chex_session_release_output(struct chex_session *s) {
+    struct chex_run_output *o = &s->output;
     chex_checkpoint_writer_destroy(o->writer);
     chex_tfevents_close(o->events);
-    chex_lockfile_release(dir, LOCK_NAME, o->lock, false);
+    chex_lockfile_release(s->config.output_dir, LOCK_NAME, o->lock, false);
     if (o->checkpoint_log)
         fclose(o->checkpoint_log);
     for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "train/store/provenance.h"
+#include "train/store/save.h"
 #include "train/watch/pass_audit_rules.h"
 
 /* The hashes of one pass; the same number of bytes on all ranks. `whole` is that of all that

@@ -3,9 +3,10 @@
  * The timeline of a run: starts it, records the passes, and writes it at the end of the run or when
  * the stall watch ends the job.
  */
+#include "train/watch/run_timeline.h"
+
 #include "base/log.h"
 #include "base/result.h"
-#include "train/session.h"
 
 enum chex_status chex_session_open_timeline(struct chex_session *s, struct chex_error *err) {
     const struct chex_timeline_config config = {

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layer-wise decay of the learning rate (Clark et al. 2020, ELECTRA) and frozen parameters.
+ */
+#include "train/layer_rates.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static bool is_trained(const struct chex_net *net, int param) {
+    return net->params[param].offset < net->param_count;
+}
+
+static enum chex_status freeze_matches(const struct chex_net *net, const char *pattern,
+                                       double *scales, struct chex_error *err) {
+    int matches = 0;
+    for (int i = 0; i < net->param_total; i++)
+        if (is_trained(net, i) && fnmatch(pattern, net->params[i].name, 0) == 0) {
+            scales[i] = 0;
+            matches++;
+        }
+    if (matches)
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--freeze: '%s' matches no trained parameter of %s (expected names such "
+                          "as %s, with * and ?)",
+                          pattern, net->model, net->params[0].name);
+}
+
+static enum chex_status freeze_all(const struct chex_net *net, const char *patterns, double *scales,
+                                   struct chex_error *err) {
+    char *copy = strdup(patterns), *rest = copy;
+    enum chex_status st = copy ? CHEX_OK : chex_error_memory(err, NULL);
+    for (char *one; st == CHEX_OK && (one = strsep(&rest, ",")) != NULL;)
+        st = freeze_matches(net, one, scales, err);
+    free(copy);
+    bool trains = false;
+    for (int i = 0; i < net->param_total; i++)
+        trains = trains || (is_trained(net, i) && scales[i] > 0);
+    if (st == CHEX_OK && !trains)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--freeze %s: no parameter is left to train (expected patterns that "
+                              "leave some)",
+                              patterns);
+    return st;
+}
+
+enum chex_status chex_layer_rates(const struct chex_net *net, double decay, const char *freeze,
+                                  double **scales_out, struct chex_error *err) {
+    const bool freezes = freeze && freeze[0] && strcmp(freeze, "none") != 0;
+    *scales_out = NULL;
+    if (!freezes && decay >= 1)
+        return CHEX_OK;
+    double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
+    if (!scales)
+        return chex_error_memory(err, NULL);
+    for (int i = 0; i < net->param_total; i++)
+        scales[i] = pow(decay, net->layer - net->params[i].layer);
+    const enum chex_status st = freezes ? freeze_all(net, freeze, scales, err) : CHEX_OK;
+    if (st == CHEX_OK)
+        *scales_out = scales;
+    else
+        free(scales);
+    return st;
+}
+
+void chex_layer_rates_text(const struct chex_net *net, const double *scales, char *text,
+                           size_t size) {
+    size_t tensors = 0, frozen = 0, elements = 0;
+    double least = 1;
+    for (int i = 0; i < net->param_total; i++) {
+        if (!is_trained(net, i))
+            continue;
+        tensors++;
+        if (scales[i] > 0) {
+            least = scales[i] < least ? scales[i] : least;
+            continue;
+        }
+        frozen++;
+        elements += net->params[i].count;
+    }
+    int n = 0;
+    if (frozen)
+        n = snprintf(text, size, "frozen: %zu of %zu parameter tensors (%.1f %% of the values)%s",
+                     frozen, tensors, 100 * (double)elements / (double)net->param_count,
+                     least < 1 ? "; " : "");
+    if (least < 1 && n >= 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n,
+                 "layer decay: the rate of the first trained layer is %.3g of --lr", least);
+}
