@@ -87,8 +87,11 @@ static enum chex_status print(const struct train_settings *s, json_t *result, si
 static enum chex_status plan(const struct train_settings *s, const struct chex_train_world *w,
                              bool *together, struct chex_error *err) {
     json_t *object = NULL;
-    CHEX_TRY(chex_train_plan(&s->config, w, &object, together, err));
-    return print(s, object, JSON_REAL_PRECISION(9), train_plan_print, err);
+    const enum chex_status st = chex_train_plan(&s->config, w, &object, together, err);
+    if (st == CHEX_OK)
+        return print(s, object, JSON_REAL_PRECISION(9), train_plan_print, err);
+    json_decref(object);
+    return st;
 }
 
 static enum chex_status prove(const struct train_settings *s, const struct chex_train_world *w,

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHEX_ALLOC_ALIGN = 64 };
 
@@ -36,6 +37,15 @@ void chex_alloc_unmap(void *p, size_t bytes); /* NULL allowed */
  * the address sanitizer, an access to a gap ends the process; other builds do nothing.
  * chex_alloc_unmap removes the mark. */
 void chex_mem_gap(void *p, size_t bytes);
+
+/* `CHEX_AUTO_FREE char *text = NULL;`: freed when the variable goes out of scope. json_auto_t of
+ * jansson.h does the same for JSON. */
+#define CHEX_AUTO_FREE __attribute__((cleanup(chex_alloc_auto_free)))
+static inline void chex_alloc_auto_free(void *variable) {
+    void *p;
+    memcpy(&p, variable, sizeof p);
+    free(p);
+}
 
 /* Peak resident set of this process (VmHWM) in bytes; 0 if unknown. */
 uint64_t chex_alloc_peak_rss_bytes(void);

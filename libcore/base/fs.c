@@ -128,6 +128,13 @@ char *chex_fs_join(const char *dir, const char *name) {
     return chex_fs_format("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
 }
 
+struct chex_path chex_path(const char *dir, const char *name) {
+    const size_t n = strlen(dir);
+    struct chex_path p;
+    snprintf(p.text, sizeof p.text, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+    return p;
+}
+
 const char *chex_fs_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

@@ -5,6 +5,7 @@
 #ifndef CHEX_BASE_FS_H
 #define CHEX_BASE_FS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,13 @@ int64_t chex_fs_modified_ns(const struct stat *info);
 
 /* "dir/name" in a fresh string; the caller frees it. NULL only when out of memory. */
 char *chex_fs_join(const char *dir, const char *name);
+
+/* The same on the stack: `chex_path(dir, name).text` lives to the end of the full expression. A
+ * path that is cut stays longer than PATH_MAX, so the kernel refuses it (ENAMETOOLONG). */
+struct chex_path {
+    char text[PATH_MAX + 8];
+};
+struct chex_path chex_path(const char *dir, const char *name);
 
 /* The part of a path after its last '/'. */
 const char *chex_fs_name(const char *path);

@@ -179,17 +179,12 @@ static enum chex_status create_engine(struct run *r, struct chex_error *err) {
                                               .loss = c->loss,
                                               .ema_decay = c->ema_decay,
                                               .device = c->device};
-    float *state = chex_alloc_aligned(r->net->state_count, sizeof *state);
-    enum chex_status st = state ? chex_engine_create(c->engine, &config, &r->engine, err)
-                                : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_kernel_measure(r->engine, err);
-    if (st == CHEX_OK) {
-        chex_net_init_state(r->net, c->seed, c->threads, state);
-        st = chex_engine_set(r->engine, CHEX_STATE_PARAMS, state, err);
-    }
-    free(state);
-    return st;
+    CHEX_AUTO_FREE float *state = chex_alloc_aligned(r->net->state_count, sizeof *state);
+    CHEX_TRY(state ? chex_engine_create(c->engine, &config, &r->engine, err)
+                   : chex_error_memory(err, NULL));
+    CHEX_TRY(chex_kernel_measure(r->engine, err));
+    chex_net_init_state(r->net, c->seed, c->threads, state);
+    return chex_engine_set(r->engine, CHEX_STATE_PARAMS, state, err);
 }
 
 static enum chex_status measure(struct run *r, struct chex_error *err) {
@@ -267,13 +262,10 @@ static enum chex_status make_layers(const struct run *r, json_t *o, struct chex_
                                        .backward_s = r->ops + count,
                                        .share = r->ops + 2 * count,
                                        .limits = r->limits};
-    struct chex_layer *layers = chex_alloc_zeroed(count + 1, sizeof *layers);
-    enum chex_status st =
-        layers ? chex_roofline_layers(&step, layers, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        add_layers(r, layers, o);
-    free(layers);
-    return st;
+    CHEX_AUTO_FREE struct chex_layer *layers = chex_alloc_zeroed(count + 1, sizeof *layers);
+    CHEX_TRY(layers ? chex_roofline_layers(&step, layers, err) : chex_error_memory(err, NULL));
+    add_layers(r, layers, o);
+    return CHEX_OK;
 }
 
 enum chex_status chex_bench_steps(const struct chex_bench *bench,

@@ -39,13 +39,13 @@ enum chex_status chex_roofline_layers(const struct chex_roofline *r, struct chex
                                           .batch = r->batch,
                                           .element_bytes = halves ? 2 : 4,
                                           .training = r->training};
-    struct chex_op_cost *costs = chex_alloc_zeroed((size_t)net->op_count, sizeof *costs);
-    enum chex_status st =
-        costs ? chex_net_cost(net, &shape, costs, err) : chex_error_memory(err, NULL);
+    CHEX_AUTO_FREE struct chex_op_cost *costs =
+        chex_alloc_zeroed((size_t)net->op_count, sizeof *costs);
+    CHEX_TRY(costs ? chex_net_cost(net, &shape, costs, err) : chex_error_memory(err, NULL));
     struct chex_layer *all = &layers_out[net->op_count];
     double forward_flop_s = 0, backward_flop_s = 0;
     *all = (struct chex_layer){.name = "all"};
-    for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {
+    for (int i = 0; i < net->op_count; i++) {
         struct chex_layer *l = &layers_out[i];
         const double share = r->share ? r->share[i] : 1;
         l->name = net->ops[i].name;
@@ -56,8 +56,7 @@ enum chex_status chex_roofline_layers(const struct chex_roofline *r, struct chex
         add(&all->forward, &l->forward, &forward_flop_s);
         add(&all->backward, &l->backward, &backward_flop_s);
     }
-    free(costs);
-    return st;
+    return CHEX_OK;
 }
 
 double chex_layer_limit_percent(const struct chex_layer_time *t) {

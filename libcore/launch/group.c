@@ -280,3 +280,12 @@ enum chex_status chex_group_gather(struct chex_group *g, const void *mine, size_
     *total_out = (size_t)total;
     return CHEX_OK;
 }
+
+enum chex_status chex_group_share_text(struct chex_group *g, char **text, struct chex_error *err) {
+    uint64_t bytes = g->rank == 0 && *text ? strlen(*text) + 1 : 0;
+    CHEX_TRY(chex_group_broadcast(g, &bytes, sizeof bytes, 0, err));
+    if (g->rank != 0)
+        *text = chex_alloc_zeroed((size_t)bytes, 1);
+    CHEX_TRY(chex_group_agree(g, *text ? CHEX_OK : chex_error_memory(err, NULL), err));
+    return chex_group_broadcast(g, *text, (size_t)bytes, 0, err);
+}

@@ -112,6 +112,10 @@ enum chex_status chex_group_follow(struct chex_group *g, int root, enum chex_sta
 enum chex_status chex_group_broadcast(struct chex_group *g, void *data, size_t bytes, int root,
                                       struct chex_error *err);
 
+/* Gives all ranks the text of rank 0; the other ranks allocate it. The caller frees *text.
+ * CHEX_E_RESOURCE: a rank has no memory for it, or rank 0 has NULL. */
+enum chex_status chex_group_share_text(struct chex_group *g, char **text, struct chex_error *err);
+
 /* Gathers data of different size per rank at rank 0, in rank order.
  * - all_out: fresh memory on rank 0 (the caller frees it), NULL on other ranks.
  * - total_out: sum of the sizes. */

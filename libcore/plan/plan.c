@@ -82,21 +82,17 @@ static enum chex_status measure_pass(struct chex_session *s, struct report *repo
         chex_warn("--threads %d: more than the %d core%s of this rank", s->config.threads,
                   s->world.binding->cpu_count, chex_text_s((size_t)s->world.binding->cpu_count));
     CHEX_TRY(impl->capacity->limits(s->engine->self, report->free / 2, &r.limits, err));
-    struct chex_layer *layers = chex_alloc_zeroed((size_t)ops + 1, sizeof *layers);
-    double *share = impl->timing ? chex_alloc_zeroed((size_t)ops, sizeof *share) : NULL;
+    CHEX_AUTO_FREE struct chex_layer *layers = chex_alloc_zeroed((size_t)ops + 1, sizeof *layers);
+    CHEX_AUTO_FREE double *share =
+        impl->timing ? chex_alloc_zeroed((size_t)ops, sizeof *share) : NULL;
     if (share)
         impl->timing->product_shares(s->engine->self, share);
     r.share = share;
-    const enum chex_status st =
-        layers ? chex_roofline_layers(&r, layers, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK) {
-        report->pass_s = layers[ops].forward.min_s + layers[ops].backward.min_s;
-        report->flop_per_s = r.limits.flop_per_s;
-        report->bytes_per_s = r.limits.bytes_per_s;
-    }
-    free(layers);
-    free(share);
-    return st;
+    CHEX_TRY(layers ? chex_roofline_layers(&r, layers, err) : chex_error_memory(err, NULL));
+    report->pass_s = layers[ops].forward.min_s + layers[ops].backward.min_s;
+    report->flop_per_s = r.limits.flop_per_s;
+    report->bytes_per_s = r.limits.bytes_per_s;
+    return CHEX_OK;
 }
 
 static enum chex_status fill_report(struct chex_session *s, struct report *c,
@@ -131,10 +127,7 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
 
 static uint64_t file_bytes(const char *dir, const char *file) {
     struct stat info;
-    char *path = chex_fs_join(dir, file);
-    const bool there = path && stat(path, &info) == 0;
-    free(path);
-    return there ? (uint64_t)info.st_size : 0;
+    return stat(chex_path(dir, file).text, &info) == 0 ? (uint64_t)info.st_size : 0;
 }
 
 static json_t *splits_json(const char *dir, const struct chex_manifest *m) {
@@ -171,11 +164,10 @@ static json_t *sets_json(const struct chex_selection *data) {
     return sets;
 }
 
-static enum chex_status data_json(const struct chex_session *s, json_t **out,
-                                  struct chex_error *err) {
+static json_t *data_json(const struct chex_session *s) {
     const struct chex_selection *data = s->input.selection;
     const struct chex_manifest *m = data->source[0].manifest;
-    *out = chex_result(
+    return chex_result(
         CHEX_FIELD("folder", s->config.data_dir),
         CHEX_FIELD("trained_on", chex_split_names[data->source[0].split[CHEX_PART_TRAIN]]),
         CHEX_FIELD("stored_px", data->size), CHEX_MEMBER(m, resize),
@@ -186,7 +178,6 @@ static enum chex_status data_json(const struct chex_session *s, json_t **out,
         CHEX_FIELD("val_images", data->rows[CHEX_PART_VAL]), CHEX_FIELD("where", s->config.where),
         CHEX_FIELD("uncertain", s->config.uncertain), CHEX_FIELD("sets", sets_json(data)),
         CHEX_FIELD("stage", s->config.stage));
-    return *out ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 static json_t *memory_json(const struct report *c) {
@@ -367,35 +358,26 @@ static json_t *last_epoch(const char *dir) {
     static const char epoch[] = "\"kind\":\"epoch\"";
     json_t *last = NULL, *o;
     size_t size = 0;
-    char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
-    if (path && chex_fs_read(path, (uint64_t)1 << 32, &data, &size, NULL) == CHEX_OK)
-        for (char *line = data, *end; (end = memchr(line, '\n', (size_t)(data + size - line)));
-             line = end + 1) {
-            const size_t bytes = (size_t)(end - line);
-            if (!memmem(line, bytes, epoch, strlen(epoch)) ||
-                !(o = json_loadb(line, bytes, 0, NULL)))
-                continue;
-            json_decref(last);
-            last = o;
-        }
-    free(data);
-    free(path);
+    CHEX_AUTO_FREE char *data = NULL;
+    if (chex_runfiles_read(dir, "metrics.jsonl", &data, &size, NULL) != CHEX_OK || !data)
+        return NULL;
+    for (char *line = data, *end; (end = memchr(line, '\n', (size_t)(data + size - line)));
+         line = end + 1) {
+        const size_t bytes = (size_t)(end - line);
+        if (!memmem(line, bytes, epoch, strlen(epoch)) || !(o = json_loadb(line, bytes, 0, NULL)))
+            continue;
+        json_decref(last);
+        last = o;
+    }
     return last;
 }
 
 /* The number of ranks of the last run in DIR, from ranks.json; 0: unknown. */
 static int ranks_before(const char *dir) {
-    char *path = chex_fs_join(dir, "ranks.json");
-    char *text = NULL;
-    size_t size = 0;
-    json_t *o = path && chex_fs_read(path, 1 << 30, &text, &size, NULL) == CHEX_OK
-                    ? json_loadb(text, size, 0, NULL)
-                    : NULL;
-    free(text);
-    const int n = (int)json_array_size(json_object_get(o, "ranks"));
-    json_decref(o);
-    free(path);
-    return n;
+    json_auto_t *o = NULL;
+    return chex_runfiles_read_json(dir, "ranks.json", &o, NULL) == CHEX_OK
+               ? (int)json_array_size(json_object_get(o, "ranks"))
+               : 0;
 }
 
 static double min_step_s(const struct plan *p) {
@@ -432,7 +414,7 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
                  p->reports[0].flop_per_s / 1e9, p->reports[0].bytes_per_s / 1e9);
         json_object_set_new(o, "at_least", seconds_json(s, step_s, from));
     }
-    json_t *epoch = s->at.step ? last_epoch(s->config.output_dir) : NULL;
+    json_auto_t *epoch = s->at.step ? last_epoch(s->config.output_dir) : NULL;
     const double rate = json_number_value(json_object_get(epoch, "images_per_s"));
     const int ranks = ranks_before(s->config.output_dir);
     if (rate > 0 && ranks == s->size) {
@@ -442,7 +424,6 @@ static json_t *time_json(const struct plan *p, double *min_run_s_out) {
             o, "measured",
             seconds_json(s, (double)s->config.batch * s->config.logical_ranks / rate, from));
     }
-    json_decref(epoch);
     const json_t *best =
         json_object_get(o, json_is_null(json_object_get(o, "measured")) ? "at_least" : "measured");
     *min_run_s_out = json_number_value(json_object_get(best, "run_s"));
@@ -635,26 +616,25 @@ static json_t *audit_json(const struct chex_session *s) {
                        CHEX_FIELD("time_share", chex_pass_audit_share(s)));
 }
 
+/* Takes the reference of `ranks`. */
 static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
                                  struct chex_error *err) {
     struct chex_session *s = p->s;
     const struct chex_launch *l = s->world.launch;
-    json_t *data = NULL;
     double run_s = 0;
-    CHEX_TRY(data_json(s, &data, err));
     json_t *o = head(s, s->at.step ? "go on" : "start");
     json_t *parts = chex_result(
-        CHEX_FIELD("data", data),
+        CHEX_FIELD("data", data_json(s)),
         CHEX_FIELD("launch", chex_result(CHEX_MEMBER(l, method), CHEX_MEMBER(l, job_id),
                                          CHEX_FIELD("ranks", s->size), CHEX_MEMBER(l, nodes))),
-        CHEX_FIELD("ranks", json_incref(ranks)), CHEX_FIELD("steps", steps_json(s)),
+        CHEX_FIELD("ranks", ranks), CHEX_FIELD("steps", steps_json(s)),
         CHEX_FIELD("order", order_json(s)), CHEX_FIELD("network", network_json(s)),
         CHEX_FIELD("engine", engine_json(s, &p->reports[0])),
         CHEX_FIELD("memory", memory_of_all(p)), CHEX_FIELD("schedule", schedule_json(s)),
         CHEX_FIELD("training", training_json(s)), CHEX_FIELD("start", start_json(s)),
         CHEX_FIELD("checkpoints", checkpoints_json(s)), CHEX_FIELD("gradients", gradients_json(s)),
         CHEX_FIELD("audit", audit_json(s)), CHEX_FIELD("time", time_json(p, &run_s)));
-    bool whole = o && json_object_update_new(o, parts) == 0;
+    bool whole = json_object_update_new(o, parts) == 0;
     if (p->cluster)
         whole = json_object_set_new(o, "cluster", cluster_json(p)) == 0 && whole;
     warn_of_rows(p);
@@ -662,19 +642,15 @@ static enum chex_status assemble(struct plan *p, json_t *ranks, json_t **out,
     warn_of_schedule(p);
     warn_of_machine(p);
     warn_of_time(p, run_s);
-    whole = json_object_set(o, "warnings", p->warnings) == 0 && whole;
-    if (!whole) {
-        json_decref(o);
-        return chex_error_memory(err, "the plan");
-    }
+    whole = json_object_set_new(o, "warnings", p->warnings) == 0 && whole;
     *out = o;
-    return CHEX_OK;
+    return whole ? CHEX_OK : chex_error_memory(err, "the plan");
 }
 
 static enum chex_status make_plan(struct chex_session *s, const struct chex_machines *cluster,
                                   json_t **out, struct chex_error *err) {
     struct report mine;
-    void *reports = NULL;
+    CHEX_AUTO_FREE void *reports = NULL;
     size_t bytes;
     json_t *ranks = NULL;
     CHEX_TRY(chex_session_agree(s, fill_report(s, &mine, err), err));
@@ -685,10 +661,7 @@ static enum chex_status make_plan(struct chex_session *s, const struct chex_mach
     if (st == CHEX_OK && s->rank == 0) {
         struct plan p = {.s = s, .reports = reports, .cluster = cluster, .warnings = json_array()};
         st = assemble(&p, ranks, out, err);
-        json_decref(p.warnings);
     }
-    json_decref(ranks);
-    free(reports);
     return chex_session_agree(s, st, err);
 }
 

@@ -9,7 +9,7 @@
 
 #include "train/trainer.h"
 
-/* *plan_out: a JSON object on rank 0, which the caller releases; NULL on the other ranks.
+/* *plan_out: a JSON object on rank 0, which the caller releases, also after an error; else NULL.
  * share/man/chex-train.1 lists its keys; their names end in the unit. *together_out as in
  * chex_train_run. Takes about a second if the engine measures its limits. Collective. */
 enum chex_status chex_train_plan(const struct chex_train_config *config,

@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -36,28 +35,22 @@ static const char *get_text(const json_t *o, const char *key) {
 
 enum chex_status chex_prove_options_read(const char *run, struct chex_prove_options *out,
                                          struct chex_error *err) {
-    char *path = chex_fs_join(run, "config.json"), *text = NULL;
-    json_t *provenance = NULL, *config = NULL;
+    json_auto_t *provenance = NULL, *config = NULL;
     *out = (struct chex_prove_options){.engine = "auto"};
-    enum chex_status st = path ? chex_fs_read(path, (uint64_t)1 << 30, &text, NULL, err)
-                               : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_provenance_read(run, &provenance, err);
-    config = st == CHEX_OK ? json_loads(text, 0, NULL) : NULL;
-    out->options = json_incref(json_object_get(config, "options"));
-    if (st == CHEX_OK && !json_is_object(out->options))
-        st = chex_error_set(err, CHEX_E_DATA, "%s is damaged (expected a JSON object with options)",
-                            path);
+    CHEX_TRY(chex_runfiles_read_json(run, "config.json", &config, err));
+    CHEX_TRY(chex_provenance_read(run, &provenance, err));
+    json_t *options = json_object_get(config, "options");
+    if (!json_is_object(options))
+        return chex_error_set(err, CHEX_E_DATA, "%s %s (expected a JSON object with options)",
+                              chex_path(run, "config.json").text,
+                              config ? "is damaged" : "does not exist");
     const json_t *start = chex_provenance_start_of(provenance, UINT64_MAX);
     const json_t *machine = json_array_get(json_object_get(start, "machines"), 0);
-    if (machine && get_text(machine, "engine") && get_text(machine, "variant"))
+    if (get_text(machine, "engine") && get_text(machine, "variant"))
         snprintf(out->engine, sizeof out->engine, "%s:%s", get_text(machine, "engine"),
                  get_text(machine, "variant"));
-    json_decref(config);
-    json_decref(provenance);
-    free(text);
-    free(path);
-    return st;
+    out->options = json_incref(options);
+    return CHEX_OK;
 }
 
 /* ---- what was recorded: rank 0 ---- */
@@ -68,21 +61,19 @@ static enum chex_status add_stretch(const char *run, const json_t *provenance,
                                     const struct chex_checkpoint_line *from,
                                     const struct chex_checkpoint_line *to, json_t *list,
                                     struct chex_error *err) {
-    char *first = NULL, *last = NULL;
+    CHEX_AUTO_FREE char *first = NULL, *last = NULL;
     json_t *start = chex_provenance_start_of(provenance, to->step);
-    enum chex_status st = chex_checkpoint_store_find(run, to->step, &last, err);
-    if (st == CHEX_OK && from->step)
-        st = chex_checkpoint_store_find(run, from->step, &first, err);
-    if (st == CHEX_OK && start && (first || from->step == 0))
+    CHEX_TRY(chex_checkpoint_store_find(run, to->step, &last, err));
+    if (from->step)
+        CHEX_TRY(chex_checkpoint_store_find(run, from->step, &first, err));
+    if (start && (first || from->step == 0))
         json_array_append_new(
             list, chex_result(CHEX_FIELD("from_step", from->step), CHEX_FIELD("to_step", to->step),
                               CHEX_FIELD("from", first), CHEX_FIELD("to", last),
                               CHEX_FIELD("from_digest", (const char *)from->digest),
                               CHEX_FIELD("digest", (const char *)to->digest),
                               CHEX_FIELD("start", json_incref(start))));
-    free(first);
-    free(last);
-    return st;
+    return CHEX_OK;
 }
 
 /* Removes all but `count` stretches, chosen at random; their order stays. */
@@ -99,50 +90,38 @@ static void choose(json_t *list, size_t count) {
  * are checked here. */
 static enum chex_status make_order(const struct chex_prove *p, json_t **out,
                                    struct chex_error *err) {
-    json_t *provenance = NULL, *list = json_array(), *files = NULL;
-    struct chex_checkpoint_line *states = NULL, none = {0};
+    CHEX_AUTO_FREE struct chex_checkpoint_line *states = NULL;
+    const struct chex_checkpoint_line none = {0};
+    json_auto_t *provenance = NULL, *list = json_array(), *files = json_array();
     size_t count = 0;
-    enum chex_status st = chex_provenance_read(p->run, &provenance, err);
-    if (st == CHEX_OK)
-        st = chex_checkpoint_log_read(p->run, &states, &count, err);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++)
-        st = add_stretch(p->run, provenance, i ? &states[i - 1] : &none, &states[i], list, err);
+    CHEX_TRY(chex_provenance_read(p->run, &provenance, err));
+    CHEX_TRY(chex_checkpoint_log_read(p->run, &states, &count, err));
+    for (size_t i = 0; i < count; i++)
+        CHEX_TRY(
+            add_stretch(p->run, provenance, i ? &states[i - 1] : &none, &states[i], list, err));
     const size_t possible = json_array_size(list);
-    if (st == CHEX_OK && !possible)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: no stretch can be repeated (%zu checkpoint%s recorded; expected "
-                            "one with the file of "
-                            "the one before it, and %s/" CHEX_PROVENANCE ")",
-                            p->run, count, chex_text_s(count), p->run);
+    if (!possible)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: no stretch can be repeated (%zu checkpoint%s recorded; expected "
+                              "one with the file of "
+                              "the one before it, and %s/" CHEX_PROVENANCE ")",
+                              p->run, count, chex_text_s(count), p->run);
     if (p->stretches)
         choose(list, (size_t)p->stretches);
-    if (st == CHEX_OK)
-        st = chex_prove_files(p->run, provenance, states, count, &files, err);
-    free(states);
-    json_decref(provenance);
-    if (st == CHEX_OK)
-        *out = chex_result(CHEX_FIELD("recorded", count), CHEX_FIELD("possible", possible),
-                           CHEX_FIELD("stretches", list), CHEX_FIELD("files", files));
-    else
-        json_decref(list);
-    return st;
+    CHEX_TRY(chex_prove_files(p->run, provenance, states, count, files, err));
+    *out = chex_result(CHEX_FIELD("recorded", count), CHEX_FIELD("possible", possible),
+                       CHEX_FIELD("stretches", json_incref(list)),
+                       CHEX_FIELD("files", json_incref(files)));
+    return CHEX_OK;
 }
 
 /* Gives all ranks the JSON object of rank 0. */
 static enum chex_status share(struct chex_group *g, json_t **object, struct chex_error *err) {
-    char *text = g->rank == 0 ? json_dumps(*object, JSON_COMPACT) : NULL;
-    uint64_t bytes = text ? strlen(text) + 1 : 0;
-    CHEX_TRY(chex_group_broadcast(g, &bytes, sizeof bytes, 0, err));
-    if (g->rank != 0)
-        text = chex_alloc_zeroed((size_t)bytes + 1, 1);
-    enum chex_status st =
-        chex_group_agree(g, text && bytes ? CHEX_OK : chex_error_memory(err, NULL), err);
-    if (st == CHEX_OK)
-        st = chex_group_broadcast(g, text, (size_t)bytes, 0, err);
-    if (st == CHEX_OK && g->rank != 0 && !(*object = json_loads(text, 0, NULL)))
-        st = chex_error_memory(err, NULL);
-    free(text);
-    return st;
+    CHEX_AUTO_FREE char *text = g->rank == 0 ? json_dumps(*object, JSON_COMPACT) : NULL;
+    CHEX_TRY(chex_group_share_text(g, &text, err));
+    if (g->rank != 0 && !(*object = json_loads(text, 0, NULL)))
+        return chex_error_memory(err, NULL);
+    return CHEX_OK;
 }
 
 /* ---- one stretch: all ranks ---- */
@@ -229,7 +208,8 @@ static enum chex_status check_sources(const struct chex_session *s, const json_t
     const json_t *start = start_of(stretch);
     const char *data = get_text(json_object_get(start, "data"), "source_digest");
     const char *init = get_text(json_object_get(start, "init"), "digest");
-    char *bytes = NULL, now[CHEX_HASH128_HEX_BYTES];
+    CHEX_AUTO_FREE char *bytes = NULL;
+    char now[CHEX_HASH128_HEX_BYTES];
     size_t size;
     if (s->at.step)
         return CHEX_OK;
@@ -242,7 +222,6 @@ static enum chex_status check_sources(const struct chex_session *s, const json_t
         return CHEX_OK;
     CHEX_TRY(chex_fs_read(s->config.init, UINT64_MAX, &bytes, &size, err));
     chex_hash128_hex(bytes, size, now);
-    free(bytes);
     if (strcmp(now, init) == 0)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_DATA,
@@ -278,13 +257,10 @@ static enum chex_status next_epoch(struct chex_session *s, struct chex_error *er
     struct chex_validation v = {.training_loss = s->at.epoch_loss / (double)s->at.step_in_epoch};
     if (s->config.schedule.kind == CHEX_SCHED_PLATEAU && s->input.val) {
         const size_t groups = 1 + (size_t)s->input.selection->sources.count;
-        double *aurocs = chex_alloc_zeroed(groups * (size_t)s->net->classes, sizeof *aurocs);
-        enum chex_status st = aurocs ? CHEX_OK : chex_error_memory(err, NULL);
-        st = chex_session_agree(s, st, err);
-        if (st == CHEX_OK)
-            st = chex_session_validate(s, aurocs, &v, err);
-        free(aurocs);
-        CHEX_TRY(chex_session_agree(s, st, err));
+        CHEX_AUTO_FREE double *aurocs =
+            chex_alloc_zeroed(groups * (size_t)s->net->classes, sizeof *aurocs);
+        CHEX_TRY(chex_session_agree(s, aurocs ? CHEX_OK : chex_error_memory(err, NULL), err));
+        CHEX_TRY(chex_session_validate(s, aurocs, &v, err));
     }
     chex_schedule_observe(&s->config.schedule, v.training_loss);
     s->at.epoch++;
@@ -443,13 +419,6 @@ static enum chex_status repeat(struct proof *p, json_t *stretch, struct chex_err
 
 /* ---- the whole ---- */
 
-static void read_metrics(struct proof *p) {
-    char *path = chex_fs_join(p->prove->run, "metrics.jsonl");
-    if (path && chex_fs_exists(path))
-        (void)chex_fs_read(path, (uint64_t)1 << 32, &p->metrics, NULL, NULL);
-    free(path);
-}
-
 static int64_t count_equal(const json_t *list) {
     int64_t equal = 0;
     json_t *one;
@@ -505,7 +474,7 @@ enum chex_status chex_train_prove(const struct chex_prove *prove,
     if (st == CHEX_OK)
         st = share(g, &order, err);
     if (st == CHEX_OK && g->rank == 0)
-        read_metrics(&p);
+        st = chex_runfiles_read(prove->run, "metrics.jsonl", &p.metrics, NULL, err);
     json_t *list = json_object_get(order, "stretches");
     for (size_t i = 0; st == CHEX_OK && i < json_array_size(list); i++)
         st = repeat(&p, json_array_get(list, i), err);

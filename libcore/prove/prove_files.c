@@ -5,12 +5,11 @@
 #include "prove/prove_files.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/result.h"
-#include "train/store/checkpoint_store.h"
 #include "train/store/provenance.h"
 
 struct record {
@@ -58,12 +57,10 @@ static enum chex_status check_checkpoint(const struct record *r, const char *fil
     struct chex_error why = {0};
     char digest[CHEX_HASH128_HEX_BYTES];
     uint64_t step = 0;
-    char *path = chex_fs_join(r->run, file);
-    if (!path)
-        return chex_error_memory(err, NULL);
-    const bool exists = chex_fs_exists(path);
-    const enum chex_status st = exists ? chex_prove_digest(path, digest, &step, &why) : CHEX_OK;
-    free(path);
+    const struct chex_path path = chex_path(r->run, file);
+    const bool exists = chex_fs_exists(path.text);
+    const enum chex_status st =
+        exists ? chex_prove_digest(path.text, digest, &step, &why) : CHEX_OK;
     if (!exists && required)
         add(r, file, 0, NULL, NULL, "it does not exist");
     if (st == CHEX_E_DATA)
@@ -82,53 +79,31 @@ static enum chex_status check_checkpoint(const struct record *r, const char *fil
 static enum chex_status check_config(const struct record *r, const json_t *provenance,
                                      struct chex_error *err) {
     const json_t *start = chex_provenance_start_of(provenance, UINT64_MAX);
-    char *path = chex_fs_join(r->run, "config.json"), *text = NULL;
-    if (!path)
-        return chex_error_memory(err, NULL);
-    const enum chex_status st = chex_fs_read(path, (uint64_t)1 << 30, &text, NULL, err);
-    free(path);
-    CHEX_TRY(st);
-    json_t *config = json_loads(text, 0, NULL);
+    json_auto_t *config = NULL;
+    CHEX_TRY(chex_runfiles_read_json(r->run, "config.json", &config, err));
     const bool equal =
-        !start || json_equal(json_object_get(config, "options"), json_object_get(start, "options"));
+        json_equal(json_object_get(config, "options"), json_object_get(start, "options"));
     add(r, "config.json", 0, NULL, NULL,
         equal ? NULL : "its options are not those of the newest start in " CHEX_PROVENANCE);
-    json_decref(config);
-    free(text);
     return CHEX_OK;
-}
-
-static enum chex_status check_all(struct record *r, const json_t *provenance,
-                                  struct chex_error *err) {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    bool best = false;
-    CHEX_TRY(check_config(r, provenance, err));
-    for (size_t i = 0; i < r->count; i++)
-        best = best || r->lines[i].best;
-    CHEX_TRY(check_checkpoint(r, "last.h5", r->count > 0, err));
-    CHEX_TRY(check_checkpoint(r, "best.h5", best, err));
-    CHEX_TRY(chex_checkpoint_store_steps(r->run, &steps, &count, err));
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0; st == CHEX_OK && i < count; i++) {
-        char *path = chex_checkpoint_store_path(r->run, steps[i]);
-        st = path ? check_checkpoint(r, path + strlen(r->run) + 1, false, err)
-                  : chex_error_memory(err, NULL);
-        free(path);
-    }
-    free(steps);
-    return st;
 }
 
 enum chex_status chex_prove_files(const char *run, const json_t *provenance,
                                   const struct chex_checkpoint_line *lines, size_t count,
-                                  json_t **out, struct chex_error *err) {
-    struct record r = {.run = run, .lines = lines, .count = count, .files = json_array()};
-    const enum chex_status st =
-        r.files ? check_all(&r, provenance, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        *out = r.files;
-    else
-        json_decref(r.files);
-    return st;
+                                  json_t *files, struct chex_error *err) {
+    const struct record r = {run, lines, count, files};
+    CHEX_AUTO_FREE uint64_t *steps = NULL;
+    size_t step_count = 0;
+    bool best = false;
+    CHEX_TRY(check_config(&r, provenance, err));
+    for (size_t i = 0; i < count; i++)
+        best = best || lines[i].best;
+    CHEX_TRY(check_checkpoint(&r, "last.h5", count > 0, err));
+    CHEX_TRY(check_checkpoint(&r, "best.h5", best, err));
+    CHEX_TRY(chex_checkpoint_store_steps(run, &steps, &step_count, err));
+    for (size_t i = 0; i < step_count; i++) {
+        char name[CHEX_CHECKPOINT_NAME_BYTES];
+        CHEX_TRY(check_checkpoint(&r, chex_checkpoint_store_name(steps[i], name), false, err));
+    }
+    return CHEX_OK;
 }

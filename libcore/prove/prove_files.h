@@ -16,12 +16,12 @@
 
 #include "train/store/checkpoint_log.h"
 
-/* *out: an array with an object for each file: file, equal, step, digest, recorded_digest, fault
- * (why it is not equal). The caller releases it. lines: of checkpoints.jsonl. An error is one of
- * this machine; what is wrong with a file is in its object. Rank 0. */
+/* Appends to the array `files` an object for each file: file, equal, step, digest, recorded_digest,
+ * fault (why it is not equal). lines: of checkpoints.jsonl. An error is one of this machine; what
+ * is wrong with a file is in its object. Rank 0. */
 enum chex_status chex_prove_files(const char *run, const json_t *provenance,
                                   const struct chex_checkpoint_line *lines, size_t count,
-                                  json_t **out, struct chex_error *err);
+                                  json_t *files, struct chex_error *err);
 
 /* The digest of the state in a checkpoint, and its step. */
 enum chex_status chex_prove_digest(const char *path, char digest[CHEX_HASH128_HEX_BYTES],

@@ -140,7 +140,7 @@ static enum chex_status compute_rows(struct chex_session *s, const struct rows *
     struct chex_pipeline *pipeline = NULL;
     if (rows->end == rows->first)
         return CHEX_OK;
-    float *logits =
+    CHEX_AUTO_FREE float *logits =
         chex_alloc_zeroed((size_t)s->config.batch, (size_t)s->net->classes * sizeof *logits);
     float *vectors = chex_alloc_aligned(rows->end - rows->first,
                                         (size_t)chex_head_features(s->net) * sizeof *vectors);
@@ -150,7 +150,6 @@ static enum chex_status compute_rows(struct chex_session *s, const struct rows *
     if (st == CHEX_OK)
         st = infer_all(s, rows, pipeline, logits, vectors, bar, done, err);
     chex_pipeline_destroy(pipeline);
-    free(logits);
     out->rows = vectors; /* chex_head_only_release frees it, after an error too */
     out->first = rows->first;
     return st;
@@ -172,13 +171,10 @@ static enum chex_status check_free(const struct chex_session *s, struct chex_err
 }
 
 static enum chex_status give_parameters(struct chex_session *s, struct chex_error *err) {
-    float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
-    enum chex_status st = state ? chex_engine_get(s->engine, CHEX_STATE_PARAMS, state, err)
-                                : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_engine_set(s->extractor, CHEX_STATE_PARAMS, state, err);
-    free(state);
-    return st;
+    CHEX_AUTO_FREE float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
+    CHEX_TRY(state ? chex_engine_get(s->engine, CHEX_STATE_PARAMS, state, err)
+                   : chex_error_memory(err, NULL));
+    return chex_engine_set(s->extractor, CHEX_STATE_PARAMS, state, err);
 }
 
 static enum chex_status compute(struct chex_session *s, struct chex_error *err) {

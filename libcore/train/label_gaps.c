@@ -4,7 +4,6 @@
  * be learned and have no AUROC. Each rank counts its own rows; rank 0 adds the counts and judges.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -67,23 +66,17 @@ enum chex_status chex_session_check_labels(struct chex_session *s,
                                            struct chex_error *err) {
     struct chex_group *group = s->world.coll->group;
     const size_t classes = (size_t)s->input.train->classes, count = 2 * classes;
-    struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
-    struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
-    void *all = NULL;
+    CHEX_AUTO_FREE struct chex_label_counts *own = chex_alloc_zeroed(count, sizeof *own);
+    CHEX_AUTO_FREE struct chex_label_counts *sum = chex_alloc_zeroed(count, sizeof *sum);
+    CHEX_AUTO_FREE void *all = NULL;
     size_t bytes;
-    enum chex_status st = own && sum ? CHEX_OK : chex_error_memory(err, NULL);
-    st = chex_watchdog_agree(s->world.watchdog, group, st, err);
-    if (st == CHEX_OK) {
-        count_own(&s->input, s->config.pipeline, s->rank, own);
-        st = chex_group_gather(group, own, count * sizeof *own, &all, &bytes, err);
-    }
-    if (st == CHEX_OK && s->rank == 0) {
-        add_up(all, s->size, count, sum);
-        st = judge(&s->input, sum, &s->gaps, err);
-        memcpy(counts_out, sum, classes * sizeof *sum);
-    }
-    free(all);
-    free(sum);
-    free(own);
-    return st;
+    const enum chex_status st = own && sum ? CHEX_OK : chex_error_memory(err, NULL);
+    CHEX_TRY(chex_watchdog_agree(s->world.watchdog, group, st, err));
+    count_own(&s->input, s->config.pipeline, s->rank, own);
+    CHEX_TRY(chex_group_gather(group, own, count * sizeof *own, &all, &bytes, err));
+    if (s->rank != 0)
+        return CHEX_OK;
+    add_up(all, s->size, count, sum);
+    memcpy(counts_out, sum, classes * sizeof *sum);
+    return judge(&s->input, sum, &s->gaps, err);
 }

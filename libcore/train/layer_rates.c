@@ -34,20 +34,20 @@ static enum chex_status freeze_matches(const struct chex_net *net, const char *p
 
 static enum chex_status freeze_all(const struct chex_net *net, const char *patterns, double *scales,
                                    struct chex_error *err) {
-    char *copy = strdup(patterns), *rest = copy;
-    enum chex_status st = copy ? CHEX_OK : chex_error_memory(err, NULL);
-    for (char *one; st == CHEX_OK && (one = strsep(&rest, ",")) != NULL;)
-        st = freeze_matches(net, one, scales, err);
-    free(copy);
+    CHEX_AUTO_FREE char *copy = strdup(patterns);
+    if (!copy)
+        return chex_error_memory(err, NULL);
+    for (char *one, *rest = copy; (one = strsep(&rest, ",")) != NULL;)
+        CHEX_TRY(freeze_matches(net, one, scales, err));
     bool trains = false;
     for (int i = 0; i < net->param_total; i++)
         trains = trains || (is_trained(net, i) && scales[i] > 0);
-    if (st == CHEX_OK && !trains)
+    if (!trains)
         return chex_error_set(err, CHEX_E_USAGE,
                               "--freeze %s: no parameter is left to train (expected patterns that "
                               "leave some)",
                               patterns);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_layer_rates(const struct chex_net *net, double decay, const char *freeze,

@@ -14,15 +14,12 @@
 static json_t *recorded_weights(const struct chex_session *s) {
     const json_t *origins = json_object_get(s->config.options, "origins");
     const char *origin = json_string_value(json_object_get(origins, "pos-weight"));
-    json_t *meta = NULL, *loss = NULL;
     if (s->config.proven_loss)
         return json_incref((json_t *)s->config.proven_loss);
     if (!s->restored || !origin || strcmp(origin, "run") != 0)
         return NULL;
-    meta = json_loads(s->restored->meta, 0, NULL);
-    loss = json_incref(json_object_get(meta, "loss"));
-    json_decref(meta);
-    return loss;
+    json_auto_t *meta = json_loads(s->restored->meta, 0, NULL);
+    return json_incref(json_object_get(meta, "loss"));
 }
 
 static enum chex_status resolve(struct chex_session *s, const struct chex_loss *loss,
@@ -30,11 +27,9 @@ static enum chex_status resolve(struct chex_session *s, const struct chex_loss *
     const struct chex_train_config *c = &s->config;
     const struct chex_loss_rows rows = {chex_set_class_names(s->input.train), s->net->classes,
                                         counts};
-    json_t *recorded = recorded_weights(s);
-    const enum chex_status st =
-        chex_loss_weights_make(loss, c->pos_weight, c->loss_mean, recorded, &rows, &s->loss, err);
-    json_decref(recorded);
-    return st;
+    json_auto_t *recorded = recorded_weights(s);
+    return chex_loss_weights_make(loss, c->pos_weight, c->loss_mean, recorded, &rows, &s->loss,
+                                  err);
 }
 
 /* Every rank has the same weights; only rank 0 has resolved them. */

@@ -181,17 +181,15 @@ static enum chex_status same_names(const struct chex_train_config *c,
 static enum chex_status same_manifests(const struct chex_sources *sources,
                                        const struct chex_train_world *w, struct chex_error *err) {
     const size_t count = (size_t)sources->count;
-    char **paths = chex_alloc_zeroed(count, sizeof *paths);
-    enum chex_status st = paths ? CHEX_OK : chex_error_memory(err, "--data");
-    st = chex_group_agree(w->coll->group, st, err);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++)
-        paths[i] = chex_fs_join(sources->set[i].dir, CHEX_MANIFEST_NAME);
-    if (st == CHEX_OK)
-        st = chex_same_files(w->coll, w->launch, (const char *const *)paths, count, err);
-    for (size_t i = 0; paths && i < count; i++)
-        free(paths[i]);
-    free(paths);
-    return st;
+    CHEX_AUTO_FREE struct chex_path *paths = chex_alloc_zeroed(count, sizeof *paths);
+    CHEX_AUTO_FREE const char **texts = chex_alloc_zeroed(count, sizeof(char *));
+    const enum chex_status st = paths && texts ? CHEX_OK : chex_error_memory(err, "--data");
+    CHEX_TRY(chex_group_agree(w->coll->group, st, err));
+    for (size_t i = 0; i < count; i++) {
+        paths[i] = chex_path(sources->set[i].dir, CHEX_MANIFEST_NAME);
+        texts[i] = paths[i].text;
+    }
+    return chex_same_files(w->coll, w->launch, texts, count, err);
 }
 
 enum chex_status chex_train_input_same(const struct chex_train_config *c,

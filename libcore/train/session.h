@@ -152,5 +152,9 @@ enum chex_status chex_session_agree(struct chex_session *s, enum chex_status min
 /* Gives all ranks rank 0's bytes. The stall watch knows that this rank waits. Collective. */
 enum chex_status chex_session_broadcast(struct chex_session *s, void *data, size_t bytes,
                                         struct chex_error *err);
+/* Gives all ranks rank 0's text; the other ranks allocate it. The caller frees *text. Collective.
+ */
+enum chex_status chex_session_share_text(struct chex_session *s, char **text,
+                                         struct chex_error *err);
 
 #endif

@@ -48,6 +48,14 @@ enum chex_status chex_session_broadcast(struct chex_session *s, void *data, size
     return st;
 }
 
+enum chex_status chex_session_share_text(struct chex_session *s, char **text,
+                                         struct chex_error *err) {
+    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
+    const enum chex_status st = chex_group_share_text(s->world.coll->group, text, err);
+    chex_watchdog_at(s->world.watchdog, phase);
+    return st;
+}
+
 /* Joins what the checkpoint says of each set. Rank 0. */
 static enum chex_status describe_sets(struct chex_session *s, struct chex_error *err) {
     const struct chex_selection *now = s->input.selection;
@@ -158,10 +166,9 @@ enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_
 /* --freeze must match parameters. Their names do not depend on the data. */
 static enum chex_status check_freeze(const struct chex_train_config *c, struct chex_error *err) {
     struct chex_net *net = NULL;
-    double *scales = NULL;
+    CHEX_AUTO_FREE double *scales = NULL;
     CHEX_TRY(chex_net_create(chex_net_names[c->model], 1, &net, err));
     const enum chex_status st = chex_layer_rates(net, c->layer_decay, c->freeze, &scales, err);
-    free(scales);
     chex_net_destroy(net);
     return st;
 }
@@ -221,17 +228,11 @@ static enum chex_status open_data(struct chex_session *s, struct chex_error *err
 
 /* Judges the labels of all ranks, and makes the loss from their counts. */
 static enum chex_status open_labels(struct chex_session *s, struct chex_error *err) {
-    struct chex_label_counts *counts =
+    CHEX_AUTO_FREE struct chex_label_counts *counts =
         chex_alloc_zeroed((size_t)s->input.train->classes, sizeof *counts);
-    enum chex_status st =
-        chex_session_agree(s, counts ? CHEX_OK : chex_error_memory(err, NULL), err);
-    if (st == CHEX_OK)
-        st = chex_session_check_labels(s, counts, err);
-    st = chex_session_agree(s, st, err);
-    if (st == CHEX_OK)
-        st = chex_session_make_loss(s, counts, err);
-    free(counts);
-    return st;
+    CHEX_TRY(chex_session_agree(s, counts ? CHEX_OK : chex_error_memory(err, NULL), err));
+    CHEX_TRY(chex_session_agree(s, chex_session_check_labels(s, counts, err), err));
+    return chex_session_make_loss(s, counts, err);
 }
 
 /* The state of the run. Collective. */
@@ -242,7 +243,7 @@ static enum chex_status open_state(struct chex_session *s, struct chex_error *er
     return start_sync_bn(s, err);
 }
 
-/* Checkpoints that audits keep besides (chex_checkpoint_store_prune_audited). */
+/* Checkpoints that audits keep besides (chex_checkpoint_store_prune). */
 static int kept_by_audits(const struct chex_train_config *c) {
     return c->audit_steps && c->save_keep ? 2 : 0;
 }

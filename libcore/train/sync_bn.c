@@ -150,17 +150,17 @@ static enum chex_status make_engine(struct chex_sync_bn *b, int i, const char *s
 
 /* Gives the engines after the first its parameters and moments. */
 static enum chex_status copy_state(struct chex_sync_bn *b, struct chex_error *err) {
-    float *state = chex_alloc_zeroed(b->net->state_count, sizeof *state);
-    enum chex_status st = state ? CHEX_OK : chex_error_memory(err, "the state of a logical rank");
+    CHEX_AUTO_FREE float *state = chex_alloc_zeroed(b->net->state_count, sizeof *state);
     const enum chex_state_part parts[] = {CHEX_STATE_PARAMS, CHEX_STATE_MOMENT1,
                                           CHEX_STATE_MOMENT2};
-    for (size_t k = 0; st == CHEX_OK && k < sizeof parts / sizeof parts[0]; k++) {
-        st = chex_engine_get(b->member[0].engine, parts[k], state, err);
-        for (int i = 1; st == CHEX_OK && i < b->count; i++)
-            st = chex_engine_set(b->member[i].engine, parts[k], state, err);
+    if (!state)
+        return chex_error_memory(err, "the state of a logical rank");
+    for (size_t k = 0; k < CHEX_COUNT(parts); k++) {
+        CHEX_TRY(chex_engine_get(b->member[0].engine, parts[k], state, err));
+        for (int i = 1; i < b->count; i++)
+            CHEX_TRY(chex_engine_set(b->member[i].engine, parts[k], state, err));
     }
-    free(state);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_sync_bn_start(struct chex_sync_bn *b, const char *spec,

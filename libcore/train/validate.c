@@ -5,8 +5,6 @@
  */
 #include "train/validate.h"
 
-#include <stdlib.h>
-
 #include "base/alloc.h"
 #include "infer/predict_split.h"
 #include "stats/scores.h"
@@ -38,12 +36,13 @@ static enum chex_status score_sources(const struct chex_predictions *table,
                                       struct chex_error *err) {
     const size_t classes = (size_t)table->classes;
     const int count = selection->sources.count;
-    int8_t *masked = chex_alloc_zeroed(table->rows, classes);
-    enum chex_status st = masked ? CHEX_OK : chex_error_memory(err, "the AUROC of each set");
-    for (int i = 0; st == CHEX_OK && i < count; i++)
-        st = score_source(table, selection, i, masked, aurocs + (size_t)(i + 1) * classes, err);
-    free(masked);
-    return st;
+    CHEX_AUTO_FREE int8_t *masked = chex_alloc_zeroed(table->rows, classes);
+    if (!masked)
+        return chex_error_memory(err, "the AUROC of each set");
+    for (int i = 0; i < count; i++)
+        CHEX_TRY(
+            score_source(table, selection, i, masked, aurocs + (size_t)(i + 1) * classes, err));
+    return CHEX_OK;
 }
 
 static enum chex_status score(const struct chex_predictions *table,

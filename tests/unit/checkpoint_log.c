@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "tap.h"
+#include "train/store/runfiles.h"
 
 static char dir[256];
 static struct chex_error err;
@@ -35,7 +36,8 @@ static void read_again(void) {
 
 static FILE *open_at(uint64_t step) {
     FILE *log = NULL;
-    OK_STATUS(chex_checkpoint_log_open(dir, step, &log, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_runfiles_open(dir, CHEX_CHECKPOINT_LOG, step, false, NULL, &log, &err), CHEX_OK,
+              err, NULL);
     BAIL_UNLESS(log, "no file");
     return log;
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "tap.h"
+#include "train/store/runfiles.h"
 
 static char dir[256];
 static struct chex_error err;
@@ -35,10 +36,8 @@ static struct chex_checkpoint_line finish(enum chex_held held, enum chex_status 
 }
 
 static bool is_written(uint64_t step) {
-    char *path = chex_checkpoint_store_path(dir, step);
-    const bool yes = path && chex_fs_exists(path);
-    free(path);
-    return yes;
+    char name[CHEX_CHECKPOINT_NAME_BYTES];
+    return chex_fs_exists(chex_path(dir, chex_checkpoint_store_name(step, name)).text);
 }
 
 static void test_held(void) {
@@ -104,7 +103,8 @@ int main(void) {
     state.params = chex_alloc_aligned(net->state_count, sizeof(float));
     BAIL_UNLESS(state.params, "no memory");
     memset(state.params, 0, net->state_count * sizeof(float));
-    BAIL_UNLESS(chex_checkpoint_log_open(dir, 0, &log, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(chex_runfiles_open(dir, CHEX_CHECKPOINT_LOG, 0, false, NULL, &log, &err) == CHEX_OK,
+                "%s", err.text);
     const struct chex_checkpoint_writer_config config = {
         .dir = dir, .net = net, .snapshot = &state, .log = log};
     OK_STATUS(chex_checkpoint_writer_create(&config, &writer, &err), CHEX_OK, err, NULL);

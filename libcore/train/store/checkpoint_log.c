@@ -9,24 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
+#include "base/alloc.h"
 #include "base/result.h"
 #include "train/store/runfiles.h"
-
-static const uint64_t max_log_bytes = (uint64_t)1 << 30;
-
-enum chex_status chex_checkpoint_log_open(const char *dir, uint64_t step, FILE **out,
-                                          struct chex_error *err) {
-    char *path = chex_fs_join(dir, CHEX_CHECKPOINT_LOG);
-    enum chex_status st =
-        path ? chex_runfiles_rewind(path, step, false, NULL, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK && !(*out = fopen(path, "ae")))
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path);
-    if (st == CHEX_OK)
-        setvbuf(*out, NULL, _IOLBF, 0); /* a kill loses no line */
-    free(path);
-    return st;
-}
 
 /* To 0.1 ms. */
 static double rounded(double seconds) { return round(seconds * 1e4) / 1e4; }
@@ -34,21 +19,22 @@ static double rounded(double seconds) { return round(seconds * 1e4) / 1e4; }
 enum chex_status chex_checkpoint_log_add(FILE *log, const char *dir,
                                          const struct chex_checkpoint_line *line,
                                          struct chex_error *err) {
-    json_t *o = chex_result(CHEX_FIELD("schema", 1), CHEX_MEMBER(line, step),
-                            CHEX_MEMBER(line, epoch), CHEX_MEMBER(line, validation_due),
-                            CHEX_MEMBER(line, best), CHEX_FIELD("file", (const char *)line->file),
-                            CHEX_FIELD("digest", (const char *)line->digest),
-                            CHEX_FIELD("time_unix_s", rounded(line->time_unix_s)),
-                            CHEX_FIELD("stall_s", rounded(line->stall_s)),
-                            CHEX_FIELD("write_s", rounded(line->write_s)));
-    char *text =
+    json_auto_t *o =
+        chex_result(CHEX_FIELD("schema", 1), CHEX_MEMBER(line, step), CHEX_MEMBER(line, epoch),
+                    CHEX_MEMBER(line, validation_due), CHEX_MEMBER(line, best),
+                    CHEX_FIELD("file", (const char *)line->file),
+                    CHEX_FIELD("digest", (const char *)line->digest),
+                    CHEX_FIELD("time_unix_s", rounded(line->time_unix_s)),
+                    CHEX_FIELD("stall_s", rounded(line->stall_s)),
+                    CHEX_FIELD("write_s", rounded(line->write_s)));
+    CHEX_AUTO_FREE char *text =
         o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(14)) : NULL;
-    enum chex_status st = text ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK && fprintf(log, "%s\n", text) < 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s/" CHEX_CHECKPOINT_LOG, dir);
-    free(text);
-    json_decref(o);
-    return st;
+    if (!text)
+        return chex_error_memory(err, NULL);
+    return fprintf(log, "%s\n", text) < 0
+               ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s/" CHEX_CHECKPOINT_LOG,
+                                  dir)
+               : CHEX_OK;
 }
 
 /* False: a key is missing or of another type. */
@@ -84,35 +70,23 @@ static size_t parse_all(const char *data, struct chex_checkpoint_line *lines) {
     size_t n = 0;
     for (const char *from = data, *end; (end = strchr(from, '\n')); from = end + 1) {
         struct chex_checkpoint_line one;
-        json_t *o = json_loadb(from, (size_t)(end - from), 0, NULL);
+        json_auto_t *o = json_loadb(from, (size_t)(end - from), 0, NULL);
         if (parse(o, &one)) {
             while (n && lines[n - 1].step >= one.step)
                 n--;
             lines[n++] = one;
         }
-        json_decref(o);
     }
     return n;
 }
 
 enum chex_status chex_checkpoint_log_read(const char *dir, struct chex_checkpoint_line **lines_out,
                                           size_t *count_out, struct chex_error *err) {
-    char *path = chex_fs_join(dir, CHEX_CHECKPOINT_LOG), *data = NULL;
-    struct chex_checkpoint_line *lines = NULL;
-    size_t count = 0;
-    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK && chex_fs_exists(path)) {
-        st = chex_fs_read(path, max_log_bytes, &data, NULL, err);
-        if (st == CHEX_OK && !(lines = calloc(count_lines(data) + 1, sizeof *lines)))
-            st = chex_error_memory(err, NULL);
-        if (st == CHEX_OK)
-            count = parse_all(data, lines);
-    }
-    free(data);
-    free(path);
-    if (st != CHEX_OK)
-        return st;
-    *lines_out = lines;
-    *count_out = count;
+    CHEX_AUTO_FREE char *data = NULL;
+    CHEX_TRY(chex_runfiles_read(dir, CHEX_CHECKPOINT_LOG, &data, NULL, err));
+    const char *text = data ? data : "";
+    if (!(*lines_out = chex_alloc_zeroed(count_lines(text), sizeof **lines_out)))
+        return chex_error_memory(err, NULL);
+    *count_out = parse_all(text, *lines_out);
     return CHEX_OK;
 }

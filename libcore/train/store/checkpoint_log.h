@@ -4,7 +4,8 @@
  * of the state. Pruning removes files and keeps their lines, so that a repeated run can be compared
  * with every state that the first run has had.
  *
- * A line is written after its file is whole. A run that resumes drops the lines of later steps.
+ * A line is written after its file is whole. chex_runfiles_open opens the file and drops the lines
+ * of later steps.
  */
 #ifndef CHEX_TRAIN_STORE_CHECKPOINT_LOG_H
 #define CHEX_TRAIN_STORE_CHECKPOINT_LOG_H
@@ -15,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "train/store/checkpoint_store.h"
 
 #define CHEX_CHECKPOINT_LOG "checkpoints.jsonl"
 
@@ -22,15 +24,12 @@ struct chex_checkpoint_line {
     uint64_t step, epoch; /* epoch: whole epochs that were done, with their validation */
     bool validation_due;  /* written before the validation of this step */
     bool best;            /* best.h5 became a name of it */
-    char file[48];        /* path in DIR */
-    char digest[CHEX_HASH128_HEX_BYTES]; /* chex_checkpoint_digest */
-    double time_unix_s;                  /* when the file was whole */
+    char file[CHEX_CHECKPOINT_NAME_BYTES]; /* path in DIR */
+    char digest[CHEX_HASH128_HEX_BYTES];   /* chex_checkpoint_digest */
+    double time_unix_s;                    /* when the file was whole */
     double stall_s, write_s; /* for how long the step loop waited, and the writing took */
 };
 
-/* Opens the file for appending, and drops the lines after `step`. The caller closes *out. */
-enum chex_status chex_checkpoint_log_open(const char *dir, uint64_t step, FILE **out,
-                                          struct chex_error *err);
 /* Appends a line. */
 enum chex_status chex_checkpoint_log_add(FILE *log, const char *dir,
                                          const struct chex_checkpoint_line *line,

@@ -15,12 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/units.h"
 
-char *chex_checkpoint_store_path(const char *dir, uint64_t step) {
-    return chex_fs_format("%s/checkpoints/step-%010llu.h5", dir, (unsigned long long)step);
+const char *chex_checkpoint_store_name(uint64_t step, char name[CHEX_CHECKPOINT_NAME_BYTES]) {
+    snprintf(name, CHEX_CHECKPOINT_NAME_BYTES, "checkpoints/step-%010llu.h5",
+             (unsigned long long)step);
+    return name;
 }
 
 /* ---- list of the existing checkpoints ---- */
@@ -40,6 +43,8 @@ struct list {
     struct chex_error fault; /* of last.h5 and best.h5, if their steps cannot be read */
 };
 
+/* Lists release themselves: struct list l RELEASED. */
+#define RELEASED __attribute__((cleanup(release_list))) = {0}
 static void release_list(struct list *l) {
     for (size_t i = 0; i < l->count; i++)
         free(l->at[i].path);
@@ -69,71 +74,58 @@ static bool numbered(const char *name, uint64_t *step_out) {
 }
 
 static enum chex_status add_numbered(struct list *l, const char *dir, struct chex_error *err) {
-    char *sub = chex_fs_join(dir, "checkpoints");
-    DIR *d = sub ? opendir(sub) : NULL;
+    const struct chex_path sub = chex_path(dir, "checkpoints");
+    DIR *d = opendir(sub.text);
     enum chex_status st = CHEX_OK;
-    if (!sub)
-        st = chex_error_memory(err, NULL);
-    else if (!d && errno != ENOENT)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub);
-    for (struct dirent *e; st == CHEX_OK && d;) {
+    if (!d && errno == ENOENT)
+        return CHEX_OK;
+    for (struct dirent *e; d && st == CHEX_OK;) {
         struct saved one = {0};
         struct stat s;
         errno = 0;
-        e = readdir(d);
-        if (!e && errno) /* with a partial list an older checkpoint would count as the newest */
-            st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub);
-        if (!e)
+        if (!(e = readdir(d)))
             break;
         if (!numbered(e->d_name, &one.step) || fstatat(dirfd(d), e->d_name, &s, 0) != 0)
             continue;
         one.dev = s.st_dev;
         one.ino = s.st_ino;
-        st = add(l, chex_fs_join(sub, e->d_name), one, err);
+        st = add(l, chex_fs_join(sub.text, e->d_name), one, err);
     }
+    if (st == CHEX_OK && errno) /* with a partial list an older checkpoint would be the newest */
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", sub.text);
     if (d)
         closedir(d);
-    free(sub);
     return st;
 }
 
 static enum chex_status read_step(const char *path, uint64_t *step_out, struct chex_error *err) {
-    char *meta;
+    CHEX_AUTO_FREE char *meta = NULL;
     CHEX_TRY(chex_checkpoint_read_meta(path, &meta, err));
-    json_t *o = json_loads(meta, 0, NULL);
+    json_auto_t *o = json_loads(meta, 0, NULL);
     const json_t *step = json_object_get(json_object_get(o, "position"), "step");
-    enum chex_status st = CHEX_OK;
-    if (json_is_integer(step))
-        *step_out = (uint64_t)json_integer_value(step);
-    else
-        st = chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
-                            path);
-    json_decref(o);
-    free(meta);
-    return st;
+    *step_out = (uint64_t)json_integer_value(step);
+    return json_is_integer(step)
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_DATA,
+                                "%s: its meta holds no position of a training run", path);
 }
 
 static enum chex_status add_named(struct list *l, const char *dir, const char *name, int rank,
                                   struct chex_error *err) {
     struct saved one = {.rank = rank};
     struct stat s;
-    char *path = chex_fs_join(dir, name);
-    if (!path)
-        return chex_error_memory(err, NULL);
-    if (stat(path, &s) != 0) {
-        free(path);
+    const struct chex_path path = chex_path(dir, name);
+    if (stat(path.text, &s) != 0)
         return CHEX_OK;
-    }
     one.dev = s.st_dev;
     one.ino = s.st_ino;
     for (size_t i = 0; i < l->count && !one.twin; i++) {
         one.twin = l->at[i].dev == one.dev && l->at[i].ino == one.ino;
         one.step = l->at[i].step;
     }
-    enum chex_status st = one.twin ? CHEX_OK : read_step(path, &one.step, err);
+    const enum chex_status st = one.twin ? CHEX_OK : read_step(path.text, &one.step, err);
     if (st == CHEX_OK)
-        return add(l, path, one, err);
-    free(path);
+        return add(l, strdup(path.text), one, err);
     if (st != CHEX_E_DATA)
         return st;
     const struct chex_error before = l->fault;
@@ -148,7 +140,6 @@ static int by_step(const void *a, const void *b) {
 
 /* All checkpoints, oldest first. */
 static enum chex_status list_all(const char *dir, struct list *l, struct chex_error *err) {
-    *l = (struct list){0};
     CHEX_TRY(add_numbered(l, dir, err));
     CHEX_TRY(add_named(l, dir, "last.h5", 1, err));
     CHEX_TRY(add_named(l, dir, "best.h5", 2, err));
@@ -157,38 +148,33 @@ static enum chex_status list_all(const char *dir, struct list *l, struct chex_er
     return CHEX_OK;
 }
 
+/* A file with the state after `step`; NULL: none. */
+static const char *find_step(const struct list *l, uint64_t step) {
+    for (size_t i = l->count; i > 0; i--)
+        if (l->at[i - 1].step == step)
+            return l->at[i - 1].path;
+    return NULL;
+}
+
 enum chex_status chex_checkpoint_store_find(const char *dir, uint64_t step, char **path_out,
                                             struct chex_error *err) {
-    struct list l;
+    struct list l RELEASED;
     *path_out = NULL;
-    enum chex_status st = list_all(dir, &l, err);
-    for (size_t i = l.count; st == CHEX_OK && i > 0 && !*path_out; i--)
-        if (l.at[i - 1].step == step) {
-            *path_out = l.at[i - 1].path;
-            l.at[i - 1].path = NULL;
-        }
-    release_list(&l);
-    return st;
+    CHEX_TRY(list_all(dir, &l, err));
+    const char *path = find_step(&l, step);
+    return !path || (*path_out = strdup(path)) ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
 enum chex_status chex_checkpoint_store_steps(const char *dir, uint64_t **steps_out,
                                              size_t *count_out, struct chex_error *err) {
-    struct list l;
-    enum chex_status st = list_all(dir, &l, err);
-    uint64_t *steps = st == CHEX_OK ? calloc(l.count + 1, sizeof *steps) : NULL;
-    size_t count = 0;
-    if (st == CHEX_OK && !steps)
-        st = chex_error_memory(err, NULL);
-    for (size_t i = 0; st == CHEX_OK && i < l.count; i++)
-        if (!count || steps[count - 1] != l.at[i].step)
-            steps[count++] = l.at[i].step;
-    release_list(&l);
-    if (st != CHEX_OK) {
-        free(steps);
-        return st;
-    }
-    *steps_out = steps;
-    *count_out = count;
+    struct list l RELEASED;
+    CHEX_TRY(list_all(dir, &l, err));
+    *count_out = 0;
+    if (!(*steps_out = chex_alloc_zeroed(l.count, sizeof **steps_out)))
+        return chex_error_memory(err, NULL);
+    for (size_t i = 0; i < l.count; i++)
+        if (!i || l.at[i - 1].step != l.at[i].step)
+            (*steps_out)[(*count_out)++] = l.at[i].step;
     return CHEX_OK;
 }
 
@@ -196,36 +182,21 @@ enum chex_status chex_checkpoint_store_steps(const char *dir, uint64_t **steps_o
 
 static enum chex_status point_at(const char *dir, const char *name, const char *file,
                                  struct chex_error *err) {
-    char *path = chex_fs_join(dir, name);
-    enum chex_status st = path ? chex_fs_alias(file, path, err) : chex_error_memory(err, NULL);
-    free(path);
-    return st;
+    return chex_fs_alias(file, chex_path(dir, name).text, err);
 }
 
-static void prune(const char *dir, int keep) {
-    struct list l = {0};
-    struct chex_error err = {0};
-    if (keep > 0 && add_numbered(&l, dir, &err) == CHEX_OK && l.count) {
-        qsort(l.at, l.count, sizeof *l.at, by_step);
-        for (size_t i = 0; i + (size_t)keep < l.count; i++)
+void chex_checkpoint_store_prune(const char *dir, int keep, uint64_t audited) {
+    struct list l RELEASED;
+    struct chex_error err;
+    size_t later = 0; /* the first one after `audited` */
+    if (keep == 0 || add_numbered(&l, dir, &err) != CHEX_OK || !l.count)
+        return;
+    qsort(l.at, l.count, sizeof *l.at, by_step);
+    while (later < l.count && l.at[later].step <= audited)
+        later++;
+    for (size_t i = 0; i + (size_t)keep < l.count; i++)
+        if (i != later && i + 1 != later)
             unlink(l.at[i].path);
-    }
-    release_list(&l);
-}
-
-void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t audited) {
-    struct list l = {0};
-    struct chex_error err = {0};
-    if (keep > 0 && add_numbered(&l, dir, &err) == CHEX_OK && l.count) {
-        qsort(l.at, l.count, sizeof *l.at, by_step);
-        size_t later = 0; /* the first one after `audited` */
-        while (later < l.count && l.at[later].step <= audited)
-            later++;
-        for (size_t i = 0; i + (size_t)keep < l.count; i++)
-            if (i != later && i + 1 != later)
-                unlink(l.at[i].path);
-    }
-    release_list(&l);
 }
 
 /* Asked before the write: a write that fills the file system would take the space of the metrics
@@ -248,18 +219,15 @@ static enum chex_status check_room(const char *path, const struct chex_net *net,
 enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const struct chex_net *net,
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err) {
-    char *path = chex_checkpoint_store_path(dir, step);
-    enum chex_status st = path ? check_room(path, net, c, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_checkpoint_write(path, net, c, err);
-    if (st == CHEX_OK)
-        st = point_at(dir, "last.h5", path, err);
-    if (st == CHEX_OK && best)
-        st = point_at(dir, "best.h5", path, err);
-    if (st == CHEX_OK)
-        prune(dir, keep);
-    free(path);
-    return st;
+    char name[CHEX_CHECKPOINT_NAME_BYTES];
+    const struct chex_path path = chex_path(dir, chex_checkpoint_store_name(step, name));
+    CHEX_TRY(check_room(path.text, net, c, err));
+    CHEX_TRY(chex_checkpoint_write(path.text, net, c, err));
+    CHEX_TRY(point_at(dir, "last.h5", path.text, err));
+    if (best)
+        CHEX_TRY(point_at(dir, "best.h5", path.text, err));
+    chex_checkpoint_store_prune(dir, keep, UINT64_MAX);
+    return CHEX_OK;
 }
 
 /* ---- resuming ---- */
@@ -306,13 +274,10 @@ static enum chex_status read_newest(const char *dir, const struct list *l,
 enum chex_status chex_checkpoint_store_newest(const char *dir, struct chex_net **net_out,
                                               struct chex_checkpoint **c_out, char **path_out,
                                               struct chex_error *err) {
-    struct list l;
+    struct list l RELEASED;
     *c_out = NULL;
-    enum chex_status st = list_all(dir, &l, err);
-    if (st == CHEX_OK)
-        st = read_newest(dir, &l, net_out, c_out, path_out, err);
-    release_list(&l);
-    return st;
+    CHEX_TRY(list_all(dir, &l, err));
+    return read_newest(dir, &l, net_out, c_out, path_out, err);
 }
 
 /* PATH.abandoned, or PATH.abandoned.N if that exists. The caller frees it. */
@@ -332,29 +297,22 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
         chex_warn("%s was a name of the same checkpoint", one->path);
         return CHEX_OK;
     }
-    char *name = aside_name(one->path);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE char *name = aside_name(one->path);
     if (!name)
-        st = chex_error_memory(err, NULL);
-    else if (rename(one->path, name) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s", one->path);
-    else
-        chex_warn("%s is of step %llu, and the run goes on from step %llu: kept as %s", one->path,
-                  (unsigned long long)one->step, (unsigned long long)step, name);
-    free(name);
-    return st;
+        return chex_error_memory(err, NULL);
+    if (rename(one->path, name) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s", one->path);
+    chex_warn("%s is of step %llu, and the run goes on from step %llu: kept as %s", one->path,
+              (unsigned long long)one->step, (unsigned long long)step, name);
+    return CHEX_OK;
 }
 
 static enum chex_status copy_lines(const char *dir, const char *file, struct chex_error *err) {
-    char *path = chex_fs_join(dir, file), *name = path ? aside_name(path) : NULL;
-    enum chex_status st = CHEX_OK;
+    const struct chex_path path = chex_path(dir, file);
+    CHEX_AUTO_FREE char *name = aside_name(path.text);
     if (!name)
-        st = chex_error_memory(err, NULL);
-    else if (chex_fs_exists(path))
-        st = chex_fs_alias(path, name, err);
-    free(name);
-    free(path);
-    return st;
+        return chex_error_memory(err, NULL);
+    return chex_fs_exists(path.text) ? chex_fs_alias(path.text, name, err) : CHEX_OK;
 }
 
 /* Sets aside the checkpoints of later steps, latest first. */
@@ -369,34 +327,24 @@ static enum chex_status abandon_later(const char *dir, const struct list *l, uin
     return CHEX_OK;
 }
 
-static void remove_lines(const char *dir, const char *file) {
-    char *path = chex_fs_join(dir, file);
-    if (path)
-        unlink(path);
-    free(path);
-}
-
 enum chex_status chex_checkpoint_store_abandon(const char *dir, uint64_t step, uint64_t *kept_out,
                                                struct chex_error *err) {
-    struct list l;
-    char *kept = NULL;
+    struct list l RELEASED;
     *kept_out = 0;
-    enum chex_status st = list_all(dir, &l, err);
+    CHEX_TRY(list_all(dir, &l, err));
     for (size_t i = 0; i < l.count && l.at[i].step <= step; i++)
         *kept_out = l.at[i].step;
-    if (st == CHEX_OK)
-        st = abandon_later(dir, &l, *kept_out, err);
-    if (st == CHEX_OK && *kept_out)
-        st = chex_checkpoint_store_find(dir, *kept_out, &kept, err);
-    if (st == CHEX_OK && kept && strcmp(chex_fs_name(kept), "last.h5") != 0)
-        st = point_at(dir, "last.h5", kept, err);
-    if (st == CHEX_OK && !*kept_out && l.count) {
-        remove_lines(dir, "metrics.jsonl");
-        remove_lines(dir, "checkpoints.jsonl");
+    CHEX_TRY(abandon_later(dir, &l, *kept_out, err));
+    CHEX_AUTO_FREE char *kept = NULL;
+    if (*kept_out)
+        CHEX_TRY(chex_checkpoint_store_find(dir, *kept_out, &kept, err));
+    if (kept && strcmp(chex_fs_name(kept), "last.h5") != 0)
+        return point_at(dir, "last.h5", kept, err);
+    if (!*kept_out && l.count) {
+        unlink(chex_path(dir, "metrics.jsonl").text);
+        unlink(chex_path(dir, "checkpoints.jsonl").text);
     }
-    free(kept);
-    release_list(&l);
-    return st;
+    return CHEX_OK;
 }
 
 static bool is_file(const struct saved *one, const char *path) {
@@ -411,17 +359,6 @@ static const struct saved *find_named(const struct list *l, int rank) {
     return NULL;
 }
 
-/* NULL: the checkpoint no longer exists. */
-static const char *find_best(const struct list *l, const char *path, uint64_t step,
-                             uint64_t best_step) {
-    if (best_step == step)
-        return path;
-    for (size_t i = 0; i < l->count; i++)
-        if (l->at[i].step == best_step)
-            return l->at[i].path;
-    return NULL;
-}
-
 static enum chex_status set_best(const char *dir, const struct list *l, const char *path,
                                  uint64_t step, uint64_t best_step, bool *best_out,
                                  struct chex_error *err) {
@@ -429,8 +366,8 @@ static enum chex_status set_best(const char *dir, const struct list *l, const ch
     *best_out = best != NULL;
     if (best_step == 0 || best_step > step || (best && best->step == best_step))
         return CHEX_OK;
-    const char *file = find_best(l, path, step, best_step);
-    if (!file)
+    const char *file = best_step == step ? path : find_step(l, best_step);
+    if (!file) /* the checkpoint no longer exists */
         return CHEX_OK;
     *best_out = true;
     return point_at(dir, "best.h5", file, err);
@@ -439,28 +376,21 @@ static enum chex_status set_best(const char *dir, const struct list *l, const ch
 enum chex_status chex_checkpoint_store_set_names(const char *dir, const char *path, uint64_t step,
                                                  uint64_t best_step, bool *best_out,
                                                  struct chex_error *err) {
-    struct list l;
-    enum chex_status st = list_all(dir, &l, err);
-    const struct saved *last = st == CHEX_OK ? find_named(&l, 1) : NULL;
-    if (st == CHEX_OK && !(last && is_file(last, path)))
-        st = point_at(dir, "last.h5", path, err);
-    if (st == CHEX_OK)
-        st = set_best(dir, &l, path, step, best_step, best_out, err);
-    release_list(&l);
-    return st;
+    struct list l RELEASED;
+    CHEX_TRY(list_all(dir, &l, err));
+    const struct saved *last = find_named(&l, 1);
+    if (!last || !is_file(last, path))
+        CHEX_TRY(point_at(dir, "last.h5", path, err));
+    return set_best(dir, &l, path, step, best_step, best_out, err);
 }
 
 enum chex_status chex_checkpoint_store_go_on_from(const char *dir, const char *path, uint64_t step,
                                                   uint64_t best_step, bool *best_out,
                                                   struct chex_error *err) {
-    struct list l;
-    enum chex_status st = list_all(dir, &l, err);
-    if (st == CHEX_OK)
-        st = abandon_later(dir, &l, step, err);
-    release_list(&l);
-    return st == CHEX_OK
-               ? chex_checkpoint_store_set_names(dir, path, step, best_step, best_out, err)
-               : st;
+    struct list l RELEASED;
+    CHEX_TRY(list_all(dir, &l, err));
+    CHEX_TRY(abandon_later(dir, &l, step, err));
+    return chex_checkpoint_store_set_names(dir, path, step, best_step, best_out, err);
 }
 
 /* ---- space ---- */
@@ -468,13 +398,10 @@ enum chex_status chex_checkpoint_store_go_on_from(const char *dir, const char *p
 enum chex_status chex_checkpoint_store_check_space(const char *dir, int keep, uint64_t bytes,
                                                    struct chex_checkpoint_space *space_out,
                                                    struct chex_error *err) {
-    struct list l = {0};
+    struct list l RELEASED;
     uint64_t have = 0;
     char a[32], b[32];
-    enum chex_status st = add_numbered(&l, dir, err);
-    const int have_count = (int)l.count;
-    release_list(&l);
-    CHEX_TRY(st);
+    CHEX_TRY(add_numbered(&l, dir, err));
     CHEX_TRY(chex_fs_free_bytes(dir, &have, err));
     if (have < bytes)
         return chex_error_set(err, CHEX_E_RESOURCE,
@@ -482,7 +409,7 @@ enum chex_status chex_checkpoint_store_check_space(const char *dir, int keep, ui
                               "another folder with --output",
                               chex_format_bytes(a, sizeof a, bytes), dir,
                               chex_format_bytes(b, sizeof b, have));
-    const int more = keep + 2 - have_count;
+    const int more = keep + 2 - (int)l.count;
     *space_out = (struct chex_checkpoint_space){
         .file_bytes = bytes, .free_bytes = have, .more = keep && more > 0 ? more : 0};
     if (keep > 0 && more > 1 && have / bytes < (uint64_t)more)

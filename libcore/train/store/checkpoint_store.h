@@ -15,8 +15,9 @@
 
 #include "model/checkpoint.h"
 
-/* The path of the numbered checkpoint of `step`. The caller frees it. NULL: out of memory. */
-char *chex_checkpoint_store_path(const char *dir, uint64_t step);
+/* The path in DIR of the numbered checkpoint of `step`. Returns `name`. */
+enum { CHEX_CHECKPOINT_NAME_BYTES = 48 };
+const char *chex_checkpoint_store_name(uint64_t step, char name[CHEX_CHECKPOINT_NAME_BYTES]);
 
 /* Finds a file with the state after `step`: the numbered one, last.h5 or best.h5. *path_out: NULL
  * if there is none; the caller frees it. */
@@ -34,12 +35,11 @@ enum chex_status chex_checkpoint_store_write(const char *dir, int keep, const st
                                              const struct chex_checkpoint *c, uint64_t step,
                                              bool best, struct chex_error *err);
 
-/* For a run with audits (train/watch/pass_audit.h), whose checkpoints are written with keep 0:
- * removes the oldest numbered ones beyond `keep` (0: none), except two. The newest one up to step
- * `audited` is where the run goes back to; the oldest one after it takes its place when `audited`
- * reaches it.
- */
-void chex_checkpoint_store_prune_audited(const char *dir, int keep, uint64_t audited);
+/* Removes the oldest numbered ones beyond `keep` (0: none). For a run with audits
+ * (train/watch/pass_audit.h), whose checkpoints are written with keep 0, except two: the newest one
+ * up to step `audited` is where the run goes back to; the oldest one after it takes its place when
+ * `audited` reaches it. */
+void chex_checkpoint_store_prune(const char *dir, int keep, uint64_t audited);
 
 /* Reads the newest intact checkpoint.
  *   - The highest step wins; of equal steps numbered files come first, then last.h5, then best.h5.

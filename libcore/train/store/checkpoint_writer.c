@@ -50,14 +50,10 @@ static enum chex_status write_one(struct chex_checkpoint_writer *w, struct chex_
     struct chex_checkpoint_line *line = &w->line;
     const double from_s = chex_clock_s();
     const uint64_t from_ns = chex_trace_now(w->c.trace);
-    char *path = NULL;
     CHEX_TRY(check_finite(w, err));
     CHEX_TRY(chex_checkpoint_store_write(w->c.dir, w->c.keep, w->c.net, w->c.snapshot, line->step,
                                          line->best, err));
-    if (!(path = chex_checkpoint_store_path("", line->step)))
-        return chex_error_memory(err, NULL);
-    snprintf(line->file, sizeof line->file, "%s", path + 1);
-    free(path);
+    chex_checkpoint_store_name(line->step, line->file);
     chex_checkpoint_digest(w->c.net, w->c.snapshot, line->digest);
     line->time_unix_s = chex_clock_unix_s();
     line->write_s = chex_clock_s() - from_s;

@@ -42,7 +42,7 @@ static enum chex_status try_init(const struct chex_train_config *c, const struct
                                  struct chex_error *err) {
     struct chex_weights w;
     CHEX_TRY(chex_weights_open(c->init, false, &w, err));
-    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
+    CHEX_AUTO_FREE float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     enum chex_status st = CHEX_OK;
     if (w.about.model && strcmp(w.about.model, net->model) != 0)
         st = chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", c->init, w.about.model,
@@ -52,7 +52,6 @@ static enum chex_status try_init(const struct chex_train_config *c, const struct
                    : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
         st = chex_tensor_set_warn(&w.tensors, net, err);
-    free(state);
     chex_weights_close(&w);
     return st;
 }
@@ -91,21 +90,14 @@ static enum chex_status first_params(struct chex_session *s, float *state, struc
 }
 
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err) {
-    float *state = chex_alloc_aligned(s->net->state_count, sizeof *state);
-    enum chex_status st = state ? CHEX_OK : chex_error_memory(err, NULL);
-    st = chex_session_agree(s, st, err);
-    if (st == CHEX_OK)
-        st = first_params(s, state, err);
-    if (st == CHEX_OK)
-        st = chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err);
-    if (st == CHEX_OK && s->config.ema_decay > 0)
-        st = chex_engine_set(s->engine, CHEX_STATE_EMA, state, err);
-    if (st == CHEX_OK) {
-        memset(state, 0, s->net->state_count * sizeof *state);
-        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err);
-    }
-    if (st == CHEX_OK)
-        st = chex_engine_set(s->engine, CHEX_STATE_MOMENT2, state, err);
-    free(state);
-    return st;
+    const size_t count = s->net->state_count;
+    CHEX_AUTO_FREE float *state = chex_alloc_aligned(count, sizeof *state);
+    CHEX_TRY(chex_session_agree(s, state ? CHEX_OK : chex_error_memory(err, NULL), err));
+    CHEX_TRY(first_params(s, state, err));
+    CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_PARAMS, state, err));
+    if (s->config.ema_decay > 0)
+        CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_EMA, state, err));
+    memset(state, 0, count * sizeof *state);
+    CHEX_TRY(chex_engine_set(s->engine, CHEX_STATE_MOMENT1, state, err));
+    return chex_engine_set(s->engine, CHEX_STATE_MOMENT2, state, err);
 }

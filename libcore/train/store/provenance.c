@@ -5,10 +5,10 @@
 #include "train/store/provenance.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cpu_features.h"
 #include "base/fs.h"
@@ -17,8 +17,8 @@
 #include "shard/manifest.h"
 #include "train/same_kernels.h"
 
-/* Limits that only stop the reading of a wrong file. */
-static const uint64_t max_json_bytes = (uint64_t)1 << 30, max_file_bytes = (uint64_t)1 << 36;
+/* Only stops the reading of a wrong file. */
+static const uint64_t max_file_bytes = (uint64_t)1 << 36;
 
 /* ---- machines ---- */
 
@@ -66,11 +66,11 @@ static json_t *machines_json(const struct chex_machine *all, int size) {
 
 /* {"file", "digest"}; the digest is null if the file cannot be read. */
 static json_t *file_json(const char *path) {
-    char *data = NULL, digest[CHEX_HASH128_HEX_BYTES] = "";
+    char digest[CHEX_HASH128_HEX_BYTES] = "";
+    CHEX_AUTO_FREE char *data = NULL;
     size_t size = 0;
     if (chex_fs_read(path, max_file_bytes, &data, &size, NULL) == CHEX_OK)
         chex_hash128_hex(data, size, digest);
-    free(data);
     return chex_result(CHEX_FIELD("file", path),
                        CHEX_FIELD_IF(digest[0], "digest", (const char *)digest));
 }
@@ -83,34 +83,28 @@ static json_t *program_json(void) {
 }
 
 static json_t *manifest_digest(const char *dir) {
-    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
-    json_t *manifest = path ? file_json(path) : NULL;
-    json_t *digest = json_incref(json_object_get(manifest, "digest"));
-    json_decref(manifest);
-    free(path);
-    return digest;
+    json_auto_t *manifest = file_json(chex_path(dir, CHEX_MANIFEST_NAME).text);
+    return json_incref(json_object_get(manifest, "digest"));
 }
 
 /* Several sets: the manifest of each is in `sets`. */
 static json_t *data_json(const struct chex_session *s) {
     const struct chex_set *set = s->input.train;
     const struct chex_sources *sources = &s->input.selection->sources;
-    json_t *sets = json_array();
+    json_auto_t *sets = json_array();
     for (int i = 0; i < sources->count; i++)
         json_array_append_new(
             sets, chex_result(CHEX_FIELD("name", sources->set[i].name),
                               CHEX_FIELD("folder", sources->set[i].dir),
                               CHEX_FIELD("manifest_digest", manifest_digest(sources->set[i].dir))));
     const json_t *only = sources->count == 1 ? json_array_get(sets, 0) : NULL;
-    json_t *o = chex_result(CHEX_FIELD("folder", s->config.data_dir),
-                            CHEX_FIELD("source_digest", chex_set_source_digest(set)),
-                            CHEX_FIELD_IF(only, "manifest_digest",
-                                          json_incref(json_object_get(only, "manifest_digest"))),
-                            CHEX_FIELD("split", chex_split_names[set->split]),
-                            CHEX_FIELD("rows", set->rows), CHEX_FIELD("stored_px", set->size),
-                            CHEX_FIELD_IF(sources->count > 1, "sets", json_incref(sets)));
-    json_decref(sets);
-    return o;
+    return chex_result(CHEX_FIELD("folder", s->config.data_dir),
+                       CHEX_FIELD("source_digest", chex_set_source_digest(set)),
+                       CHEX_FIELD_IF(only, "manifest_digest",
+                                     json_incref(json_object_get(only, "manifest_digest"))),
+                       CHEX_FIELD("split", chex_split_names[set->split]),
+                       CHEX_FIELD("rows", set->rows), CHEX_FIELD("stored_px", set->size),
+                       CHEX_FIELD_IF(sources->count > 1, "sets", json_incref(sets)));
 }
 
 /* ---- the file ---- */
@@ -146,80 +140,53 @@ static json_t *earlier_starts(const json_t *before, uint64_t step) {
     return starts;
 }
 
-static enum chex_status checkpoints_json(const char *dir, json_t **out, struct chex_error *err) {
-    struct chex_checkpoint_line *lines = NULL;
-    size_t count = 0;
-    CHEX_TRY(chex_checkpoint_log_read(dir, &lines, &count, err));
-    *out = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(*out, chex_result(CHEX_FIELD("step", lines[i].step),
-                                                CHEX_FIELD("file", (const char *)lines[i].file),
-                                                CHEX_FIELD("digest", (const char *)lines[i].digest),
-                                                CHEX_FIELD("time_unix_s", lines[i].time_unix_s)));
-    free(lines);
-    return *out ? CHEX_OK : chex_error_memory(err, NULL);
-}
-
 /* Takes the reference of `starts`. */
 static enum chex_status write_file(struct chex_session *s, json_t *starts, struct chex_error *err) {
-    json_t *checkpoints = NULL;
-    enum chex_status st = checkpoints_json(s->config.output_dir, &checkpoints, err);
-    if (st == CHEX_OK)
-        return chex_runfiles_json(&s->files, CHEX_PROVENANCE,
-                                  chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("starts", starts),
-                                              CHEX_FIELD("checkpoints", checkpoints)),
-                                  err);
-    json_decref(starts);
-    return st;
+    CHEX_AUTO_FREE struct chex_checkpoint_line *lines = NULL;
+    json_auto_t *file = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("starts", starts),
+                                    CHEX_FIELD("checkpoints", json_array()));
+    json_t *checkpoints = json_object_get(file, "checkpoints");
+    size_t count = 0;
+    CHEX_TRY(chex_checkpoint_log_read(s->config.output_dir, &lines, &count, err));
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(checkpoints,
+                              chex_result(CHEX_FIELD("step", lines[i].step),
+                                          CHEX_FIELD("file", (const char *)lines[i].file),
+                                          CHEX_FIELD("digest", (const char *)lines[i].digest),
+                                          CHEX_FIELD("time_unix_s", lines[i].time_unix_s)));
+    return chex_runfiles_json(&s->files, CHEX_PROVENANCE, json_incref(file), err);
 }
 
 static enum chex_status begin(struct chex_session *s, const struct chex_machine *machines,
                               struct chex_error *err) {
-    json_t *before = NULL;
+    json_auto_t *before = NULL;
     struct chex_error damaged;
     /* A damaged file is replaced: it must not keep the run from going on. */
     if (chex_provenance_read(s->config.output_dir, &before, &damaged) != CHEX_OK)
         chex_warn("%s; its earlier starts are lost", damaged.text);
     json_t *starts = earlier_starts(before, s->at.step);
-    json_decref(before);
-    if (json_array_append_new(starts, start_json(s, machines)) != 0) {
-        json_decref(starts);
-        return chex_error_memory(err, NULL);
-    }
+    json_array_append_new(starts, start_json(s, machines));
     return write_file(s, starts, err);
 }
 
 enum chex_status chex_provenance_begin(struct chex_session *s, struct chex_error *err) {
     struct chex_machine mine;
-    void *all = NULL;
+    CHEX_AUTO_FREE void *all = NULL;
     size_t bytes;
     chex_machine_of(s, &mine);
     CHEX_TRY(chex_group_gather(s->world.coll->group, &mine, sizeof mine, &all, &bytes, err));
-    const enum chex_status st = s->rank == 0 ? begin(s, all, err) : CHEX_OK;
-    free(all);
-    return st;
+    return s->rank == 0 ? begin(s, all, err) : CHEX_OK;
 }
 
 enum chex_status chex_provenance_end(struct chex_session *s, struct chex_error *err) {
-    json_t *now = NULL;
+    json_auto_t *now = NULL;
     CHEX_TRY(chex_provenance_read(s->config.output_dir, &now, err));
     json_t *starts = json_incref(json_object_get(now, "starts"));
-    json_decref(now);
     return starts ? write_file(s, starts, err) : CHEX_OK;
 }
 
 enum chex_status chex_provenance_read(const char *dir, json_t **out, struct chex_error *err) {
-    char *path = chex_fs_join(dir, CHEX_PROVENANCE), *text = NULL;
-    enum chex_status st = path ? CHEX_OK : chex_error_memory(err, NULL);
-    *out = NULL;
-    if (st == CHEX_OK && chex_fs_exists(path)) {
-        st = chex_fs_read(path, max_json_bytes, &text, NULL, err);
-        if (st == CHEX_OK && !(*out = json_loads(text, 0, NULL)))
-            st = chex_error_set(err, CHEX_E_DATA, "%s is damaged (expected a JSON object)", path);
-    }
-    free(text);
-    free(path);
-    return st;
+    return chex_runfiles_read_json(dir, CHEX_PROVENANCE, out, err);
 }
 
 json_t *chex_provenance_start_of(const json_t *provenance, uint64_t step) {

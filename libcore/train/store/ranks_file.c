@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/result.h"
 
 struct rank_record {
@@ -52,14 +53,13 @@ static json_t *record_json(const struct rank_record *r) {
 enum chex_status chex_session_gather_ranks(const struct chex_session *s, json_t **ranks_out,
                                            struct chex_error *err) {
     struct rank_record mine;
-    void *all = NULL;
+    CHEX_AUTO_FREE void *all = NULL;
     size_t bytes;
     fill_record(s, &mine);
     CHEX_TRY(chex_group_gather(s->world.coll->group, &mine, sizeof mine, &all, &bytes, err));
     *ranks_out = s->rank == 0 ? json_array() : NULL;
     for (int r = 0; s->rank == 0 && r < s->size; r++)
         json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));
-    free(all);
     return CHEX_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/update.h"
@@ -44,20 +45,16 @@ static void read_plateau(struct chex_schedule *p, const json_t *o) {
 /* CHEX_E_USAGE if the value differs from the checkpoint's. Takes the reference of `now`. */
 static enum chex_status same_value(const char *path, const json_t *then, const char *key,
                                    json_t *now, struct chex_error *err) {
+    json_auto_t *value = now;
     const json_t *was = json_object_get(then, key);
-    enum chex_status st = CHEX_OK;
-    if (!json_equal(was, now)) {
-        char *a = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
-        char *b = json_dumps(now, JSON_ENCODE_ANY);
-        st = chex_error_set(err, CHEX_E_USAGE,
-                            "%s: %s is %s in the checkpoint and %s now: give the same, or start a "
-                            "new run in another --output",
-                            path, key, a ? a : "missing", b ? b : "?");
-        free(a);
-        free(b);
-    }
-    json_decref(now);
-    return st;
+    if (json_equal(was, value))
+        return CHEX_OK;
+    CHEX_AUTO_FREE char *a = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
+    CHEX_AUTO_FREE char *b = json_dumps(value, JSON_ENCODE_ANY);
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "%s: %s is %s in the checkpoint and %s now: give the same, or start a "
+                          "new run in another --output",
+                          path, key, a ? a : "missing", b ? b : "?");
 }
 
 /* text: NULL is "". */
@@ -110,7 +107,7 @@ static enum chex_status check_members(const struct chex_session *s, const char *
         char then[CHEX_MEMBERS_BYTES], now[CHEX_MEMBERS_BYTES];
         chex_members_of_set(recorded, k, then);
         chex_members_of_set(s->members, k, now);
-        for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        for (size_t i = 0; i < CHEX_COUNT(used); i++)
             if (chex_members_compare(then, now, used[i]) == CHEX_MEMBERS_OTHER)
                 return chex_error_set(
                     err, CHEX_E_USAGE,
@@ -201,9 +198,11 @@ static enum chex_status check_shape(const struct chex_session *s, const char *pa
 /* Options whose change is not logged: paths do not affect training, and --init has no effect after
  * the first step. */
 static bool is_path(const char *name) {
-    return strcmp(name, "data") == 0 || strcmp(name, "output") == 0 ||
-           strcmp(name, "resume") == 0 || strcmp(name, "timeline") == 0 ||
-           strcmp(name, "init") == 0;
+    static const char *const paths[] = {"data", "output", "resume", "timeline", "init"};
+    bool found = false;
+    for (size_t i = 0; i < CHEX_COUNT(paths); i++)
+        found = found || strcmp(name, paths[i]) == 0;
+    return found;
 }
 
 static void list_changes(const json_t *then, const json_t *now, FILE *out) {
@@ -220,10 +219,10 @@ static void list_changes(const json_t *then, const json_t *now, FILE *out) {
 /* Logs in one line which options the run takes over from the checkpoint, and which have changed. */
 static void log_options(const struct chex_session *s, const char *path, const json_t *then,
                         const char *restored) {
-    json_t *now = chex_save_options(s);
-    char *changes = NULL;
+    json_auto_t *now = chex_save_options(s);
+    CHEX_AUTO_FREE char *changes = NULL;
     size_t size = 0;
-    FILE *out = then ? open_memstream(&changes, &size) : NULL;
+    FILE *out = open_memstream(&changes, &size);
     if (out) {
         list_changes(then, now, out);
         if (fclose(out) == 0 && restored[0])
@@ -235,8 +234,6 @@ static void log_options(const struct chex_session *s, const char *path, const js
     const char *init = json_string_value(json_object_get(then, "init"));
     if (s->config.init && (!init || strcmp(init, s->config.init) != 0))
         chex_warn("--init %s has no effect: the run goes on from %s", s->config.init, path);
-    free(changes);
-    json_decref(now);
 }
 
 /* Takes over the recorded options that were not given again. `restored` gets their list. */
@@ -259,31 +256,23 @@ static enum chex_status restore_options(struct chex_session *s, const char *path
 
 static enum chex_status take_over(struct chex_session *s, const char *path,
                                   const struct chex_checkpoint *c, struct chex_error *err) {
-    json_t *meta = json_loads(c->meta, 0, NULL);
+    json_auto_t *meta = json_loads(c->meta, 0, NULL);
     json_t *id = json_object_get(meta, "identity"), *position = json_object_get(meta, "position");
-    enum chex_status st = CHEX_OK;
     char restored[1024];
     if (!id || !position)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
-                            path);
-    if (st == CHEX_OK)
-        st = restore_options(s, path, meta, restored, sizeof restored, err);
-    if (st == CHEX_OK)
-        st = check_shape(s, path, c, err);
-    if (st == CHEX_OK)
-        st = check_identity(s, path, id, err);
-    if (st == CHEX_OK)
-        st = check_data(s, path, c, meta, err);
-    if (st == CHEX_OK) {
-        read_position(&s->at, position);
-        read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
-        snprintf(s->newest, sizeof s->newest, "%s", path);
-        s->complete = chex_session_ended_by(s) != NULL;
-        if (!s->complete && !s->config.prove)
-            log_options(s, path, json_object_get(meta, "options"), restored);
-    }
-    json_decref(meta);
-    return st;
+        return chex_error_set(err, CHEX_E_DATA, "%s: its meta holds no position of a training run",
+                              path);
+    CHEX_TRY(restore_options(s, path, meta, restored, sizeof restored, err));
+    CHEX_TRY(check_shape(s, path, c, err));
+    CHEX_TRY(check_identity(s, path, id, err));
+    CHEX_TRY(check_data(s, path, c, meta, err));
+    read_position(&s->at, position);
+    read_plateau(&s->config.schedule, json_object_get(meta, "plateau"));
+    snprintf(s->newest, sizeof s->newest, "%s", path);
+    s->complete = chex_session_ended_by(s) != NULL;
+    if (!s->complete && !s->config.prove)
+        log_options(s, path, json_object_get(meta, "options"), restored);
+    return CHEX_OK;
 }
 
 /* There is no checkpoint. If the metrics show that there was one, starting again would overwrite
@@ -303,7 +292,7 @@ static enum chex_status check_none_left(const char *dir, struct chex_error *err)
 static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **c, char *path,
                                size_t size, struct chex_error *err) {
     const char *resume = s->config.resume, *dir = s->config.output_dir;
-    char *newest = NULL;
+    CHEX_AUTO_FREE char *newest = NULL;
     path[0] = '\0';
     if (strcmp(resume, "auto") != 0) {
         CHEX_TRY(chex_checkpoint_read(resume, true, &s->net, c, err));
@@ -314,7 +303,6 @@ static enum chex_status choose(struct chex_session *s, struct chex_checkpoint **
     if (!*c)
         return check_none_left(dir, err);
     snprintf(path, size, "%s", newest);
-    free(newest);
     return CHEX_OK;
 }
 
@@ -337,9 +325,9 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
         return CHEX_OK;
     enum chex_status st = s->rank == 0 ? choose(s, &c, path, sizeof path, err) : CHEX_OK;
     st = chex_session_agree(s, st, err);
-    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
     if (st == CHEX_OK)
-        st = chex_group_broadcast(group, path, sizeof path, 0, err);
+        st = chex_session_broadcast(s, path, sizeof path, err);
+    const enum chex_phase phase = chex_watchdog_wait(s->world.watchdog);
     if (st == CHEX_OK && path[0])
         st = chex_checkpoint_broadcast(group, &s->net, &c, err);
     chex_watchdog_at(s->world.watchdog, phase);

@@ -37,20 +37,17 @@ static enum chex_status lock_output(struct chex_session *s, struct chex_error *e
 
 enum chex_status chex_session_check_output(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
-    char *name = NULL;
+    CHEX_AUTO_FREE char *name = NULL;
     if (chex_fs_exists(c->output_dir) && !chex_fs_is_dir(c->output_dir))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is a file, expected a folder",
                               c->output_dir);
     CHEX_TRY(chex_fs_check_mkdirs(c->output_dir, err));
-    if (chex_runfiles_is_foreign(c->output_dir, &name)) {
-        chex_error_set(
+    if (chex_runfiles_is_foreign(c->output_dir, &name))
+        return chex_error_set(
             err, CHEX_E_USAGE,
             "output folder %s holds no training run, but other files (%s): name a new or an empty "
             "folder with --output",
             c->output_dir, name ? name : "a file");
-        free(name);
-        return CHEX_E_USAGE;
-    }
     if (strcmp(c->resume, "none") == 0 && chex_runfiles_has_run(c->output_dir))
         return chex_error_set(err, CHEX_E_USAGE,
                               "output folder %s already holds a run: go on with --resume auto, or "
@@ -158,24 +155,19 @@ void chex_session_unmake_output(struct chex_session *s) {
 static enum chex_status open_checkpoint_log(struct chex_session *s, struct chex_error *err) {
     struct chex_run_output *o = &s->output;
     const char *dir = s->config.output_dir;
-    struct chex_checkpoint_line *lines = NULL;
+    CHEX_AUTO_FREE struct chex_checkpoint_line *lines = NULL;
     size_t count = 0;
-    CHEX_TRY(chex_checkpoint_log_open(dir, s->at.step, &o->checkpoint_log, err));
+    CHEX_TRY(chex_runfiles_open(dir, CHEX_CHECKPOINT_LOG, s->at.step, false, NULL,
+                                &o->checkpoint_log, err));
     if (!o->resumed.step)
         return CHEX_OK;
     CHEX_TRY(chex_checkpoint_log_read(dir, &lines, &count, err));
     const struct chex_checkpoint_line *last = count ? &lines[count - 1] : NULL;
-    const bool known =
-        last && last->step == o->resumed.step && strcmp(last->digest, o->resumed.digest) == 0;
-    free(lines);
-    if (known)
+    if (last && last->step == o->resumed.step && strcmp(last->digest, o->resumed.digest) == 0)
         return CHEX_OK;
-    char *path = chex_checkpoint_store_path(dir, o->resumed.step);
-    if (!path)
-        return chex_error_memory(err, NULL);
-    snprintf(o->resumed.file, sizeof o->resumed.file, "%s",
-             chex_fs_exists(path) ? path + strlen(dir) + 1 : "last.h5");
-    free(path);
+    chex_checkpoint_store_name(o->resumed.step, o->resumed.file);
+    if (!chex_fs_exists(chex_path(dir, o->resumed.file).text))
+        snprintf(o->resumed.file, sizeof o->resumed.file, "last.h5");
     return chex_checkpoint_log_add(o->checkpoint_log, dir, &o->resumed, err);
 }
 

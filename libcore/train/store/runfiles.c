@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
 
@@ -48,37 +49,25 @@ static void remove_temporaries(const char *dir) {
 }
 
 void chex_runfiles_sweep(const char *dir) {
-    char *sub = chex_fs_join(dir, "checkpoints");
     remove_temporaries(dir);
-    if (sub)
-        remove_temporaries(sub);
-    free(sub);
+    remove_temporaries(chex_path(dir, "checkpoints").text);
 }
 
 enum chex_status chex_runfiles_init(struct chex_runfiles *f, const char *dir,
                                     struct chex_error *err) {
-    *f = (struct chex_runfiles){.dir = strdup(dir)};
-    char *sub = chex_fs_join(dir, "checkpoints");
-    enum chex_status st = f->dir && sub ? chex_fs_mkdirs(sub, err) : chex_error_memory(err, NULL);
-    if (st != CHEX_OK)
-        chex_runfiles_release(f);
-    free(sub);
-    return st;
+    *f = (struct chex_runfiles){.dir = dir};
+    return chex_fs_mkdirs(chex_path(dir, "checkpoints").text, err);
 }
 
 void chex_runfiles_release(struct chex_runfiles *f) {
     if (f->metrics)
         fclose(f->metrics);
     json_decref(f->epochs);
-    free(f->dir);
     *f = (struct chex_runfiles){0};
 }
 
 static bool has(const char *dir, const char *name) {
-    char *path = chex_fs_join(dir, name);
-    bool there = path && chex_fs_exists(path);
-    free(path);
-    return there;
+    return chex_fs_exists(chex_path(dir, name).text);
 }
 
 bool chex_runfiles_has_run(const char *dir) {
@@ -110,17 +99,33 @@ bool chex_runfiles_is_foreign(const char *dir, char **name_out) {
     return foreign;
 }
 
-static const uint64_t max_metrics_bytes = (uint64_t)1 << 32;
+static const uint64_t max_bytes = (uint64_t)1 << 32;
 
 bool chex_runfiles_had_epochs(const char *dir) {
     static const char epoch[] = "\"kind\":\"epoch\"";
-    char *path = chex_fs_join(dir, "metrics.jsonl"), *data = NULL;
+    CHEX_AUTO_FREE char *data = NULL;
     size_t size = 0;
-    bool yes = path && chex_fs_read(path, max_metrics_bytes, &data, &size, NULL) == CHEX_OK &&
-               memmem(data, size, epoch, strlen(epoch));
-    free(data);
-    free(path);
-    return yes;
+    return chex_runfiles_read(dir, "metrics.jsonl", &data, &size, NULL) == CHEX_OK && data &&
+           memmem(data, size, epoch, strlen(epoch));
+}
+
+enum chex_status chex_runfiles_read(const char *dir, const char *name, char **data_out,
+                                    size_t *size_out, struct chex_error *err) {
+    const struct chex_path path = chex_path(dir, name);
+    *data_out = NULL;
+    return chex_fs_exists(path.text) ? chex_fs_read(path.text, max_bytes, data_out, size_out, err)
+                                     : CHEX_OK;
+}
+
+enum chex_status chex_runfiles_read_json(const char *dir, const char *name, json_t **out,
+                                         struct chex_error *err) {
+    CHEX_AUTO_FREE char *text = NULL;
+    *out = NULL;
+    CHEX_TRY(chex_runfiles_read(dir, name, &text, NULL, err));
+    if (text && !(*out = json_loads(text, 0, NULL)))
+        return chex_error_set(err, CHEX_E_DATA, "%s is damaged (expected a JSON object)",
+                              chex_path(dir, name).text);
+    return CHEX_OK;
 }
 
 static enum chex_status metrics_fault(const struct chex_runfiles *f, struct chex_error *err) {
@@ -134,17 +139,15 @@ static bool is_epoch(const json_t *line) {
 
 enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *object,
                                       struct chex_error *err) {
-    char *text =
-        object ? json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9))
-               : NULL;
-    enum chex_status st = text ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK && fprintf(f->metrics, "%s\n", text) < 0)
-        st = metrics_fault(f, err);
-    if (st == CHEX_OK && is_epoch(object) && json_array_append(f->epochs, object) != 0)
-        st = chex_error_memory(err, NULL);
-    free(text);
-    json_decref(object);
-    return st;
+    json_auto_t *line = object;
+    CHEX_AUTO_FREE char *text =
+        line ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
+    if (!text)
+        return chex_error_memory(err, NULL);
+    if (fprintf(f->metrics, "%s\n", text) < 0)
+        return metrics_fault(f, err);
+    return is_epoch(line) && json_array_append(f->epochs, line) != 0 ? chex_error_memory(err, NULL)
+                                                                     : CHEX_OK;
 }
 
 enum chex_status chex_runfiles_step(const struct chex_runfiles *f, uint64_t epoch, uint64_t step,
@@ -206,62 +209,56 @@ static enum chex_status keep_lines(const char *data, size_t size, uint64_t step,
     return kept_all ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
-static void report_bad_lines(const char *path, const struct bad_lines *bad) {
-    if (bad->count)
-        chex_warn("%s: %zu damaged line%s dropped (line %s; expected one JSON object a line)", path,
-                  bad->count, bad->count == 1 ? " is" : "s are", bad->numbers);
-}
-
-enum chex_status chex_runfiles_rewind(const char *path, uint64_t step, bool validation_due,
-                                      json_t *epochs, struct chex_error *err) {
-    char *data = NULL, *text = NULL;
-    size_t size = 0, text_size = 0;
-    if (!chex_fs_exists(path))
-        return CHEX_OK;
-    enum chex_status st = chex_fs_read(path, max_metrics_bytes, &data, &size, err);
-    if (st != CHEX_OK)
-        return st;
+/* Rewrites the file `path` with the lines that stay of `data`. */
+static enum chex_status rewind_file(const char *path, const char *data, size_t size, uint64_t step,
+                                    bool validation_due, json_t *epochs, struct chex_error *err) {
+    CHEX_AUTO_FREE char *text = NULL;
+    size_t text_size = 0;
     struct bad_lines bad = {0};
     FILE *kept = open_memstream(&text, &text_size);
-    st = kept ? keep_lines(data, size, step, validation_due, kept, epochs, &bad, err)
-              : chex_error_memory(err, NULL);
+    enum chex_status st =
+        kept ? keep_lines(data, size, step, validation_due, kept, epochs, &bad, err)
+             : chex_error_memory(err, NULL);
     if (kept && fclose(kept) != 0)
         st = chex_error_memory(err, NULL);
-    if (st == CHEX_OK && text_size != size)
-        st = chex_fs_write(path, text, text_size, err);
-    if (st == CHEX_OK)
-        report_bad_lines(path, &bad);
-    free(text);
-    free(data);
-    return st;
+    CHEX_TRY(st);
+    if (text_size != size)
+        CHEX_TRY(chex_fs_write(path, text, text_size, err));
+    if (bad.count)
+        chex_warn("%s: %zu damaged line%s dropped (line %s; expected one JSON object a line)", path,
+                  bad.count, bad.count == 1 ? " is" : "s are", bad.numbers);
+    return CHEX_OK;
+}
+
+enum chex_status chex_runfiles_open(const char *dir, const char *name, uint64_t step,
+                                    bool validation_due, json_t *epochs, FILE **out,
+                                    struct chex_error *err) {
+    const struct chex_path path = chex_path(dir, name);
+    CHEX_AUTO_FREE char *data = NULL;
+    size_t size = 0;
+    CHEX_TRY(chex_runfiles_read(dir, name, &data, &size, err));
+    if (data)
+        CHEX_TRY(rewind_file(path.text, data, size, step, validation_due, epochs, err));
+    if (!(*out = fopen(path.text, "ae")))
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", path.text);
+    /* Line-buffered: `tail -f` sees each line at once, and a kill loses none. */
+    setvbuf(*out, NULL, _IOLBF, 0);
+    return CHEX_OK;
 }
 
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err) {
-    char *path = chex_fs_join(f->dir, "metrics.jsonl");
     f->epochs = json_array();
-    enum chex_status st = path && f->epochs ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_runfiles_rewind(path, step, validation_due, f->epochs, err);
-    if (st == CHEX_OK && !(f->metrics = fopen(path, "ae")))
-        st = metrics_fault(f, err);
-    /* Line-buffered: `tail -f` sees each line at once, and a kill loses none. */
-    if (st == CHEX_OK)
-        setvbuf(f->metrics, NULL, _IOLBF, 0);
-    free(path);
-    return st;
+    return f->epochs ? chex_runfiles_open(f->dir, "metrics.jsonl", step, validation_due, f->epochs,
+                                          &f->metrics, err)
+                     : chex_error_memory(err, NULL);
 }
 
 enum chex_status chex_runfiles_json(const struct chex_runfiles *f, const char *name, json_t *object,
                                     struct chex_error *err) {
-    char *path = chex_fs_join(f->dir, name);
-    char *dump = object ? json_dumps(object, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
-    char *text = dump ? chex_fs_format("%s\n", dump) : NULL;
-    enum chex_status st =
-        path && text ? chex_fs_write(path, text, strlen(text), err) : chex_error_memory(err, NULL);
-    free(dump);
-    free(text);
-    free(path);
-    json_decref(object);
-    return st;
+    json_auto_t *o = object;
+    CHEX_AUTO_FREE char *dump = o ? json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER) : NULL;
+    CHEX_AUTO_FREE char *text = dump ? chex_fs_format("%s\n", dump) : NULL;
+    return text ? chex_fs_write(chex_path(f->dir, name).text, text, strlen(text), err)
+                : chex_error_memory(err, NULL);
 }

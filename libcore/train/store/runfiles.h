@@ -14,9 +14,9 @@
 #include "base/error.h"
 
 struct chex_runfiles {
-    char *dir;
-    FILE *metrics;  /* DIR/metrics.jsonl, open for appending */
-    json_t *epochs; /* array: its lines of kind epoch, in order */
+    const char *dir; /* borrowed */
+    FILE *metrics;   /* DIR/metrics.jsonl, open for appending */
+    json_t *epochs;  /* array: its lines of kind epoch, in order */
 };
 
 /* Removes temporary files that a killed run left in DIR and DIR/checkpoints. Files of other
@@ -46,10 +46,20 @@ bool chex_runfiles_had_epochs(const char *dir);
 enum chex_status chex_runfiles_open_metrics(struct chex_runfiles *f, uint64_t step,
                                             bool validation_due, struct chex_error *err);
 
-/* Rewrites a file of JSON lines as chex_runfiles_open_metrics does. A missing file is CHEX_OK.
- * `epochs` (NULL: none) gets the lines of kind epoch. */
-enum chex_status chex_runfiles_rewind(const char *path, uint64_t step, bool validation_due,
-                                      json_t *epochs, struct chex_error *err);
+/* The same for any file NAME of JSON lines, which need not exist. `epochs` (NULL: none) gets the
+ * lines of kind epoch. The caller closes *out. */
+enum chex_status chex_runfiles_open(const char *dir, const char *name, uint64_t step,
+                                    bool validation_due, json_t *epochs, FILE **out,
+                                    struct chex_error *err);
+
+/* Reads DIR/NAME. *data_out: NULL if it does not exist; the caller frees it. size_out: NULL
+ * allowed.
+ */
+enum chex_status chex_runfiles_read(const char *dir, const char *name, char **data_out,
+                                    size_t *size_out, struct chex_error *err);
+/* The same for a JSON document. CHEX_E_DATA: it is damaged. */
+enum chex_status chex_runfiles_read_json(const char *dir, const char *name, json_t **out,
+                                         struct chex_error *err);
 
 /* Appends one JSON object as a line; takes the reference. */
 enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *object,

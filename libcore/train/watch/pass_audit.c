@@ -162,7 +162,7 @@ void chex_pass_audit_prune(const struct chex_session *s) {
         return;
     for (int r = 0; r < s->size; r++)
         all = s->audit->passed[r] < all ? s->audit->passed[r] : all;
-    chex_checkpoint_store_prune_audited(s->config.output_dir, s->config.save_keep, all);
+    chex_checkpoint_store_prune(s->config.output_dir, s->config.save_keep, all);
 }
 
 /* ---- a difference ---- */
