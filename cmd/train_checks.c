@@ -148,17 +148,16 @@ void train_warn_without_effect(const struct train_settings *s) {
 /* Paths that appear in JSON must be UTF-8. --plan always builds a JSON object with all of them,
  * even without --json. */
 static enum chex_status check_names(const struct train_settings *s, struct chex_error *err) {
-    const char *user = s->plan ? "--plan" : "--json";
-    if (s->bench.steps || s->bench.batches || (!s->plan && !s->common.json))
-        return CHEX_OK;
-    CHEX_TRY(chex_text_for_json("--output", s->config.output_dir, user, err));
-    if (!s->plan)
-        return CHEX_OK;
-    CHEX_TRY(chex_text_for_json("--data", s->config.data_dir, user, err));
-    CHEX_TRY(chex_text_for_json("--machines", s->config.cluster, user, err));
-    CHEX_TRY(chex_text_for_json("--init", s->config.init, user, err));
-    CHEX_TRY(chex_text_for_json("--resume", s->config.resume, user, err));
-    return chex_text_for_json("--stage", s->config.stage, user, err);
+    const struct chex_train_config *c = &s->config;
+    const struct {
+        const char *option, *path;
+    } names[] = {{"--output", c->output_dir}, {"--data", c->data_dir}, {"--machines", c->cluster},
+                 {"--init", c->init},         {"--resume", c->resume}, {"--stage", c->stage}};
+    const bool used = !s->bench.steps && !s->bench.batches && (s->plan || s->common.json);
+    for (size_t i = 0; used && i < (s->plan ? CHEX_COUNT(names) : 1); i++)
+        CHEX_TRY(
+            chex_text_for_json(names[i].option, names[i].path, s->plan ? "--plan" : "--json", err));
+    return CHEX_OK;
 }
 
 /* --prove repeats the run with its own options. The user may only say where: data, engine, threads
@@ -183,31 +182,42 @@ static enum chex_status check_prove(const struct train_settings *s, struct chex_
     return CHEX_OK;
 }
 
+/* Options that need another one. */
+static const struct {
+    const char *name, *other, *text;
+} needs[] = {{"machines", "plan", "--plan"},
+             {"consume", "bench-input", "--bench-input N"},
+             {"bench-layers", "bench", "--bench N"},
+             {"bench-infer", "bench", "--bench N"}};
+
+static enum chex_status check_needs(const struct train_settings *s, struct chex_error *err) {
+    for (size_t i = 0; i < COUNT(needs); i++) {
+        const struct chex_opt *o = option_of(needs[i].name);
+        const bool flag = o->type == CHEX_OPT_FLAG;
+        char value[4096];
+        if (holds(s, o->name, VALUE) && !holds(s, needs[i].other, VALUE))
+            return chex_error_set(
+                err, CHEX_E_USAGE, "--%s%s%s: expected %s with it", o->name, flag ? "" : " ",
+                flag ? "" : chex_opt_value_text(o, s, value, sizeof value), needs[i].text);
+    }
+    return CHEX_OK;
+}
+
 enum chex_status train_check_settings(const struct train_settings *s, struct chex_error *err) {
-    bool needs_output = !s->bench.steps && !s->bench.batches && !s->prove.run;
+    const struct chex_train_config *c = &s->config;
+    const bool trains = !s->bench.steps && !s->prove.run, outputs = trains && !s->bench.batches;
     CHEX_TRY(check_prove(s, err));
     CHEX_TRY(check_pairs(s, err));
-    if (s->config.cluster && !s->plan)
-        return chex_error_set(err, CHEX_E_USAGE, "--machines %s: expected --plan with it",
-                              s->config.cluster);
-    if (s->bench.images_per_s > 0 && !s->bench.batches)
-        return chex_error_set(err, CHEX_E_USAGE, "--consume %g: expected --bench-input N with it",
-                              s->bench.images_per_s);
-    if ((s->bench.layers || s->bench.infer) && !s->bench.steps)
-        return chex_error_set(err, CHEX_E_USAGE, "--bench-%s: expected --bench N with it",
-                              s->bench.layers ? "layers" : "infer");
+    CHEX_TRY(check_needs(s, err));
     CHEX_TRY(check_loss(s, err));
     /* A default --opt may be replaced by that of the resumed run, which is checked there. */
     if (chex_opt_origin(s->set, "opt") != CHEX_FROM_DEFAULT || s->bench.steps)
-        CHEX_TRY(chex_update_check(&s->config.update, err));
+        CHEX_TRY(chex_update_check(&c->update, err));
     /* A default --lr may be replaced by that of the resumed run: chex_train_run checks again. */
-    if (s->config.schedule.min_lr > s->config.schedule.lr &&
-        chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
-        return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
-                              s->config.schedule.min_lr, s->config.schedule.lr);
-    if ((!s->bench.steps && !s->prove.run && !s->config.data_dir) ||
-        (needs_output && !s->config.output_dir))
+    if (chex_opt_origin(s->set, "lr") != CHEX_FROM_DEFAULT)
+        CHEX_TRY(chex_schedule_check(&c->schedule, err));
+    if ((trains && !c->data_dir) || (outputs && !c->output_dir))
         return chex_error_set(err, CHEX_E_USAGE, "--%s DIR is required; try 'chex-train --help'",
-                              s->config.data_dir ? "output" : "data");
+                              c->data_dir ? "output" : "data");
     return check_names(s, err);
 }

@@ -511,14 +511,11 @@ static void warn_of_rows(struct plan *p) {
 
 static void warn_of_labels(struct plan *p) {
     const struct chex_label_gaps *gaps = &p->s->gaps;
-    if (p->s->input.overlap[0])
-        warn(p, "%s", p->s->input.overlap);
-    if (gaps->train[0])
-        warn(p, "%s", gaps->train);
-    if (gaps->val[0])
-        warn(p, "%s", gaps->val);
-    if (gaps->no_auroc)
-        warn(p, "%s", CHEX_NO_AUROC);
+    const char *const texts[] = {p->s->input.overlap, gaps->train, gaps->val,
+                                 gaps->no_auroc ? CHEX_NO_AUROC : ""};
+    for (size_t i = 0; i < CHEX_COUNT(texts); i++)
+        if (texts[i][0])
+            warn(p, "%s", texts[i]);
 }
 
 static void warn_of_schedule(struct plan *p) {

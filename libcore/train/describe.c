@@ -59,18 +59,19 @@ static void warn_of_labels(const struct chex_label_gaps *gaps) {
 
 /* Logs the augmentations that are on. */
 static void describe_augmentation(const struct chex_augment_options *a, bool by_engine) {
-    char flip[48] = "", rotate[48] = "", brightness[32] = "", contrast[32] = "";
+    char text[160] = "";
+    struct chex_text_line l = {text, sizeof text, 0};
+    if (a->antialias)
+        chex_text_append(&l, ", antialiased");
     if (a->hflip > 0)
-        snprintf(flip, sizeof flip, ", flip with probability %g", a->hflip);
+        chex_text_append(&l, ", flip with probability %g", a->hflip);
     if (a->rotate > 0)
-        snprintf(rotate, sizeof rotate, ", rotation up to %g degree%s", a->rotate,
-                 a->rotate == 1 ? "" : "s");
+        chex_text_append(&l, ", rotation up to %g degree%s", a->rotate, a->rotate == 1 ? "" : "s");
     if (a->brightness > 0)
-        snprintf(brightness, sizeof brightness, ", brightness %g", a->brightness);
+        chex_text_append(&l, ", brightness %g", a->brightness);
     if (a->contrast > 0)
-        snprintf(contrast, sizeof contrast, ", contrast %g", a->contrast);
-    chex_info("augmentation: crops of %g of the area or more%s%s%s%s%s (%s kernels)", a->crop_scale,
-              a->antialias ? ", antialiased" : "", flip, rotate, brightness, contrast,
+        chex_text_append(&l, ", contrast %g", a->contrast);
+    chex_info("augmentation: crops of %g of the area or more%s (%s kernels)", a->crop_scale, text,
               by_engine ? "the engine's" : chex_augment_kernels_name());
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 
 static bool is_trained(const struct chex_net *net, int param) {
     return net->params[param].offset < net->param_count;
@@ -84,12 +85,12 @@ void chex_layer_rates_text(const struct chex_net *net, const double *scales, cha
         frozen++;
         elements += net->params[i].count;
     }
-    int n = 0;
+    struct chex_text_line l = {text, size, 0};
     if (frozen)
-        n = snprintf(text, size, "frozen: %zu of %zu parameter tensors (%.1f %% of the values)%s",
-                     frozen, tensors, 100 * (double)elements / (double)net->param_count,
-                     least < 1 ? "; " : "");
-    if (least < 1 && n >= 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n,
-                 "layer decay: the rate of the first trained layer is %.3g of --lr", least);
+        chex_text_append(&l, "frozen: %zu of %zu parameter tensors (%.1f %% of the values)%s",
+                         frozen, tensors, 100 * (double)elements / (double)net->param_count,
+                         least < 1 ? "; " : "");
+    if (least < 1)
+        chex_text_append(&l, "layer decay: the rate of the first trained layer is %.3g of --lr",
+                         least);
 }

@@ -28,43 +28,39 @@ static void beat(struct chex_session *s, enum chex_phase phase) {
     chex_watchdog_beat(s->world.watchdog, phase, s->at.step + 1);
 }
 
+static void span(const struct chex_session *s, enum chex_trace_kind kind, uint64_t from_ns,
+                 uint64_t value) {
+    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, kind, from_ns, value);
+}
+
+/* The next batch of this process, which is that of logical rank v. */
+static enum chex_status next_batch(struct chex_session *s, int v, struct chex_ready *ready,
+                                   struct chex_step_times *t, struct chex_error *err) {
+    const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
+    beat(s, CHEX_PHASE_DATA);
+    CHEX_TRY(chex_pipeline_next(s->pipeline, ready, err));
+    t->data += ready->waited_s;
+    span(s, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
+    return CHEX_OK;
+}
+
 /* Forward, loss and backward of every logical rank of this process. Backward calls
  * chex_reduce_ready, so the reduction of finished buckets starts before the pass ends. */
 static enum chex_status passes(struct chex_session *s, struct chex_step_times *t,
                                struct chex_error *err) {
     for (int v = s->input.run_from; v < s->input.run_to; v++) {
         struct chex_ready ready;
-        const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
-        beat(s, CHEX_PHASE_DATA);
-        CHEX_TRY(chex_pipeline_next(s->pipeline, &ready, err));
-        t->data += ready.waited_s;
-        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns, (uint64_t)v);
-        beat(s, CHEX_PHASE_COMPUTE);
         struct chex_pass_result result = {0};
+        CHEX_TRY(next_batch(s, v, &ready, t, err));
+        beat(s, CHEX_PHASE_COMPUTE);
         const uint64_t began_ns = chex_trace_now(s->timeline.trace);
-        enum chex_status st = chex_pass_audit_step_pass(s, &ready, v, &result, err);
+        const enum chex_status st = chex_pass_audit_step_pass(s, &ready, v, &result, err);
         chex_pipeline_release(s->pipeline, &ready);
-        if (st != CHEX_OK)
-            return st;
+        CHEX_TRY(st);
         chex_run_trace_pass(&s->timeline, s->needs.on_device, v, began_ns, &result);
         s->reports.own_losses[v - s->input.run_from] = result.loss;
         t->forward += result.forward_s;
         t->backward += result.backward_s;
-    }
-    return CHEX_OK;
-}
-
-/* Takes the next batch of each logical rank of this process. */
-static enum chex_status take_batches(struct chex_session *s, struct chex_ready *ready,
-                                     struct chex_step_times *t, struct chex_error *err) {
-    const int count = s->input.run_to - s->input.run_from;
-    beat(s, CHEX_PHASE_DATA);
-    for (int i = 0; i < count; i++) {
-        const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
-        CHEX_TRY(chex_pipeline_next(s->pipeline, &ready[i], err));
-        t->data += ready[i].waited_s;
-        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_DATA, asked_ns,
-                        (uint64_t)(s->input.run_from + i));
     }
     return CHEX_OK;
 }
@@ -78,17 +74,17 @@ static enum chex_status passes_together(struct chex_session *s, struct chex_step
     struct chex_ready ready[CHEX_SYNC_BN_MOST];
     struct chex_batch batches[CHEX_SYNC_BN_MOST];
     struct chex_pass_result results[CHEX_SYNC_BN_MOST] = {0};
-    CHEX_TRY(take_batches(s, ready, t, err));
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        CHEX_TRY(next_batch(s, first + i, &ready[i], t, err));
         batches[i] = ready[i].batch;
+    }
     beat(s, CHEX_PHASE_COMPUTE);
     const uint64_t began_ns = chex_trace_now(s->timeline.trace);
     float *leaf = chex_reduce_leaf(s->reduce, first);
     const enum chex_status st = chex_sync_bn_pass(s->sync_bn, batches, leaf, results, err);
     for (int i = 0; i < count; i++)
         chex_pipeline_release(s->pipeline, &ready[i]);
-    if (st != CHEX_OK)
-        return st;
+    CHEX_TRY(st);
     chex_run_trace_pass(&s->timeline, s->needs.on_device, first, began_ns, &results[0]);
     t->forward += results[0].forward_s;
     t->backward += results[0].backward_s;
@@ -108,7 +104,7 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     const uint64_t step = s->at.step + 1, asked_ns = chex_trace_now(s->timeline.trace);
     beat(s, CHEX_PHASE_REDUCE);
     CHEX_TRY(chex_reduce_finish(s->reduce, &sum, &t->exposed, err));
-    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_REDUCE, asked_ns, step);
+    span(s, CHEX_TRACE_REDUCE, asked_ns, step);
     CHEX_TRY(chex_pass_audit_compare(s, err));
     const uint64_t began_ns = chex_trace_now(s->timeline.trace);
     beat(s, CHEX_PHASE_UPDATE);
@@ -120,7 +116,7 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     CHEX_TRY(s->sync_bn ? chex_sync_bn_update(s->sync_bn, &u, sum, err)
                         : chex_engine_update(s->engine, &u, sum, err));
     t->update = chex_clock_s() - start;
-    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_UPDATE, began_ns, step);
+    span(s, CHEX_TRACE_UPDATE, began_ns, step);
     return CHEX_OK;
 }
 
@@ -154,8 +150,7 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
     const uint64_t asked_ns = chex_trace_now(s->timeline.trace);
     chex_watchdog_wait(s->world.watchdog);
     CHEX_TRY(chex_step_reports_exchange(&s->reports, s->world.coll, v, err));
-    chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_EXCHANGE, asked_ns,
-                    s->at.step + 1);
+    span(s, CHEX_TRACE_EXCHANGE, asked_ns, s->at.step + 1);
     beat(s, CHEX_PHASE_REPORT);
     return CHEX_OK;
 }
@@ -288,7 +283,7 @@ static enum chex_status steps_of_epoch(struct chex_session *s, struct chex_error
         struct chex_step_verdict v = {0};
         const uint64_t step = s->at.step + 1, from_ns = chex_trace_now(s->timeline.trace);
         st = chex_session_step(s, &v, err);
-        chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_STEP, from_ns, step);
+        span(s, CHEX_TRACE_STEP, from_ns, step);
         if (st != CHEX_OK)
             break;
         show_progress(s, bar);

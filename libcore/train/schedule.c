@@ -16,6 +16,13 @@ void chex_schedule_init(struct chex_schedule *s) {
     s->has_best = false;
 }
 
+enum chex_status chex_schedule_check(const struct chex_schedule *s, struct chex_error *err) {
+    return s->min_lr > s->lr
+               ? chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
+                                s->min_lr, s->lr)
+               : CHEX_OK;
+}
+
 static double after_warmup(const struct chex_schedule *s, double epochs_done) {
     double lr = s->lr;
     switch (s->kind) {

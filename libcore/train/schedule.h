@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/error.h"
+
 enum chex_sched { CHEX_SCHED_PLATEAU, CHEX_SCHED_COSINE, CHEX_SCHED_STEP, CHEX_SCHED_CONSTANT };
 extern const char *const chex_sched_names[];
 
@@ -32,6 +34,8 @@ struct chex_schedule {
 };
 
 void chex_schedule_init(struct chex_schedule *s);
+/* CHEX_E_USAGE: min_lr is above lr. */
+enum chex_status chex_schedule_check(const struct chex_schedule *s, struct chex_error *err);
 
 /* The rate of step `step` (from 0) of epoch `epoch` (from 0), with `steps` steps per epoch. */
 double chex_schedule_lr(const struct chex_schedule *s, uint64_t epoch, uint64_t step,

@@ -177,11 +177,8 @@ static enum chex_status check_freeze(const struct chex_train_config *c, struct c
  * may have been taken over from the checkpoint, so their own checks come again. */
 static enum chex_status check_options(struct chex_session *s, struct chex_error *err) {
     struct chex_train_config *c = &s->config;
-    const struct chex_schedule *p = &c->schedule;
     const struct chex_engine_impl *impl;
-    if (p->min_lr > p->lr)
-        return chex_error_set(err, CHEX_E_USAGE, "--min-lr %g: expected no more than --lr, %g",
-                              p->min_lr, p->lr);
+    CHEX_TRY(chex_schedule_check(&c->schedule, err));
     CHEX_TRY(chex_update_check(&c->update, err));
     CHEX_TRY(chex_train_choose_logical_ranks(c, s->size, err));
     CHEX_TRY(check_freeze(c, err));

@@ -5,6 +5,7 @@
 #include "train/watch/job_use.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,83 +40,55 @@ bool chex_job_asked_read(double now_s, struct chex_job_asked *a, double *elapsed
     return variable("SLURM_JOB_ID") != 0;
 }
 
-/* A list in `text`: items with commas or blanks between. */
-struct list {
-    char *text;
-    size_t size, used;
-};
-
-static void add(struct list *l, const char *between, const char *item) {
-    if (l->used < l->size)
-        l->used += (size_t)snprintf(l->text + l->used, l->size - l->used, "%s%s",
-                                    l->used ? between : "", item);
+/* Appends an item to a list. */
+__attribute__((format(printf, 3, 4))) static void add(struct chex_text_line *l, const char *between,
+                                                      const char *fmt, ...) {
+    char item[64];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(item, sizeof item, fmt, args);
+    va_end(args);
+    chex_text_append(l, "%s%s", l->used ? between : "", item);
 }
 
-static void put_asked(const struct chex_job_asked *a, struct list *l) {
-    char item[64], number[32];
-    if (a->tasks) {
-        snprintf(item, sizeof item, "%llu task%s", (unsigned long long)a->tasks,
-                 chex_text_s(a->tasks));
-        add(l, ", ", item);
-    }
-    if (a->cores) {
-        snprintf(item, sizeof item, "%llu core%s a task", (unsigned long long)a->cores,
-                 chex_text_s(a->cores));
-        add(l, ", ", item);
-    }
-    if (a->node_bytes) {
-        snprintf(item, sizeof item, "%s a node",
-                 chex_format_bytes(number, sizeof number, a->node_bytes));
-        add(l, ", ", item);
-    }
-    if (a->gpus) {
-        snprintf(item, sizeof item, "%llu GPU%s", (unsigned long long)a->gpus,
-                 chex_text_s(a->gpus));
-        add(l, ", ", item);
-    }
+static void put_asked(const struct chex_job_asked *a, struct chex_text_line *l) {
+    char number[32];
+    if (a->tasks)
+        add(l, ", ", "%llu task%s", (unsigned long long)a->tasks, chex_text_s(a->tasks));
+    if (a->cores)
+        add(l, ", ", "%llu core%s a task", (unsigned long long)a->cores, chex_text_s(a->cores));
+    if (a->node_bytes)
+        add(l, ", ", "%s a node", chex_format_bytes(number, sizeof number, a->node_bytes));
+    if (a->gpus)
+        add(l, ", ", "%llu GPU%s", (unsigned long long)a->gpus, chex_text_s(a->gpus));
     if (a->limit_s > 0)
-        add(l, ", ", chex_format_duration(number, sizeof number, a->limit_s));
+        add(l, ", ", "%s", chex_format_duration(number, sizeof number, a->limit_s));
 }
 
 static void put_used(const struct chex_job_asked *a, const struct chex_job_used *u,
-                     struct list *l) {
-    char item[64], number[32];
-    snprintf(item, sizeof item, "%.1f cores a task", u->cores);
-    add(l, ", ", item);
-    snprintf(item, sizeof item, "%s a node",
-             chex_format_bytes(number, sizeof number, u->node_bytes));
-    add(l, ", ", item);
-    if (a->gpus || u->gpus) {
-        snprintf(item, sizeof item, "%d GPU%s", u->gpus, chex_text_s((uint64_t)u->gpus));
-        add(l, ", ", item);
-    }
+                     struct chex_text_line *l) {
+    char number[32];
+    add(l, ", ", "%.1f cores a task", u->cores);
+    add(l, ", ", "%s a node", chex_format_bytes(number, sizeof number, u->node_bytes));
+    if (a->gpus || u->gpus)
+        add(l, ", ", "%d GPU%s", u->gpus, chex_text_s((uint64_t)u->gpus));
     if (u->elapsed_s > 0)
-        add(l, ", ", chex_format_duration(number, sizeof number, u->elapsed_s));
+        add(l, ", ", "%s", chex_format_duration(number, sizeof number, u->elapsed_s));
 }
 
 static void put_advice(const struct chex_job_asked *a, const struct chex_job_used *u,
-                       struct list *l) {
-    char item[64];
-    const double cores = fmax(1, ceil(u->cores));
-    if (a->cores && cores < (double)a->cores) {
-        snprintf(item, sizeof item, "--cpus-per-task=%.0f", cores);
-        add(l, " ", item);
-    }
-    const double bytes = (double)u->node_bytes * reserve;
-    if (a->node_bytes && bytes > 0) {
-        const bool small = bytes < gib;
-        snprintf(item, sizeof item, "--mem=%.0f%s", ceil(bytes / (small ? mib : gib)),
-                 small ? "M" : "G");
-        add(l, " ", item);
-    }
-    if (u->gpus > 0 && a->gpus > (uint64_t)u->gpus) {
-        snprintf(item, sizeof item, "--gpus=%d", u->gpus);
-        add(l, " ", item);
-    }
+                       struct chex_text_line *l) {
+    const double cores = fmax(1, ceil(u->cores)), bytes = (double)u->node_bytes * reserve;
+    const bool small = bytes < gib;
+    if (a->cores && cores < (double)a->cores)
+        add(l, " ", "--cpus-per-task=%.0f", cores);
+    if (a->node_bytes && bytes > 0)
+        add(l, " ", "--mem=%.0f%s", ceil(bytes / (small ? mib : gib)), small ? "M" : "G");
+    if (u->gpus > 0 && a->gpus > (uint64_t)u->gpus)
+        add(l, " ", "--gpus=%d", u->gpus);
     if (u->whole && u->elapsed_s > 0) {
         const long minutes = (long)ceil(u->elapsed_s * reserve / 60) + 1;
-        snprintf(item, sizeof item, "--time=%ld:%02ld:00", minutes / 60, minutes % 60);
-        add(l, " ", item);
+        add(l, " ", "--time=%ld:%02ld:00", minutes / 60, minutes % 60);
     }
     if (a->gpus && !u->gpus)
         add(l, " ", "no GPU");
@@ -124,7 +97,7 @@ static void put_advice(const struct chex_job_asked *a, const struct chex_job_use
 const char *chex_job_use_text(const struct chex_job_asked *a, const struct chex_job_used *u,
                               char *text, size_t size) {
     char asked[160] = "", used[160] = "", advice[160] = "";
-    struct list lists[] = {
+    struct chex_text_line lists[] = {
         {asked, sizeof asked, 0}, {used, sizeof used, 0}, {advice, sizeof advice, 0}};
     put_asked(a, &lists[0]);
     put_used(a, u, &lists[1]);

@@ -40,7 +40,6 @@ struct chex_pass_audit {
     bool due;
     struct place *places; /* (size) */
     int *nodes;           /* (size) */
-    uint64_t *digests;    /* (size) */
     uint64_t *passed;     /* (size): the last step at which the rank passed an audit */
     uint64_t agreed;      /* the last step after which all ranks had the same parameters */
     float *grad;          /* of the engine */
@@ -249,13 +248,13 @@ static enum chex_status decide(struct chex_session *s, struct chex_error *err) {
 
 /* ---- the parameters of all ranks ---- */
 
-/* a->digests gets one digest of each rank. Collective. */
-static enum chex_status share_digest(struct chex_session *s, uint64_t mine,
-                                     struct chex_error *err) {
+/* The first rank with another digest than most (chex_pass_audit_odd_one). Collective. */
+static enum chex_status find_odd(struct chex_session *s, uint64_t mine, int *odd_out,
+                                 struct chex_error *err) {
     struct chex_group *g = s->world.coll->group;
     chex_watchdog_wait(s->world.watchdog);
     CHEX_TRY(chex_group_exchange(g, "audit", &mine, sizeof mine, err));
-    memcpy(s->audit->digests, g->all, (size_t)s->size * sizeof mine);
+    *odd_out = chex_pass_audit_odd_one(g->all, s->size);
     return CHEX_OK;
 }
 
@@ -264,8 +263,9 @@ static enum chex_status compare_parameters(struct chex_session *s, struct chex_e
     char who[320], text[700];
     enum chex_status st = chex_engine_get(s->engine, CHEX_STATE_PARAMS, a->host, err);
     CHEX_TRY(chex_session_agree(s, st, err));
-    CHEX_TRY(share_digest(s, chex_hash64(a->host, s->net->state_count * sizeof *a->host), err));
-    const int odd = chex_pass_audit_odd_one(a->digests, s->size);
+    const uint64_t mine = chex_hash64(a->host, s->net->state_count * sizeof *a->host);
+    int odd;
+    CHEX_TRY(find_odd(s, mine, &odd, err));
     if (odd == CHEX_PASS_AUDIT_ALL_EQUAL) {
         a->agreed = s->at.step;
         return CHEX_OK;
@@ -356,11 +356,10 @@ static enum chex_status allocate(struct chex_session *s, struct chex_error *err)
     a->print_bytes = sizeof *a->prints[0] + (size_t)s->net->param_total * sizeof(uint64_t);
     a->places = chex_alloc_zeroed(size, sizeof *a->places);
     a->nodes = chex_alloc_zeroed(size, sizeof *a->nodes);
-    a->digests = chex_alloc_zeroed(size, sizeof *a->digests);
     a->passed = chex_alloc_zeroed(size, sizeof *a->passed);
     a->grad = chex_engine_grad_alloc(s->engine);
     a->host = chex_alloc_aligned(s->net->state_count, sizeof *a->host);
-    bool whole = a->places && a->nodes && a->digests && a->passed && a->grad && a->host;
+    bool whole = a->places && a->nodes && a->passed && a->grad && a->host;
     for (int i = 0; i < PRINTS; i++) {
         a->prints[i] = chex_alloc_zeroed(1, a->print_bytes);
         whole = whole && a->prints[i];
@@ -395,7 +394,6 @@ void chex_pass_audit_close(struct chex_session *s) {
         free(a->prints[i]);
     free(a->host);
     free(a->passed);
-    free(a->digests);
     free(a->nodes);
     free(a->places);
     free(a);
@@ -449,11 +447,11 @@ static enum chex_status repeats_itself(struct chex_session *s, double *pass_s_ou
 
 enum chex_status chex_pass_audit_first(struct chex_session *s, struct chex_error *err) {
     double seconds = 0;
+    int odd;
     if (!s->audit)
         return CHEX_OK;
     CHEX_TRY(chex_session_agree(s, repeats_itself(s, &seconds, err), err));
-    CHEX_TRY(share_digest(s, s->audit->prints[AUDITED]->whole, err));
-    const int odd = chex_pass_audit_odd_one(s->audit->digests, s->size);
+    CHEX_TRY(find_odd(s, s->audit->prints[AUDITED]->whole, &odd, err));
     if (odd != CHEX_PASS_AUDIT_ALL_EQUAL)
         return refuse_start(s, odd, err);
     chex_info("audit: every %llu steps %s; %.2f s each, at least %.3g %% of the time",

@@ -6,10 +6,10 @@
  */
 #include "train/watch/stall.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "launch/launch.h"
 
 static const char *const phase_names[] = {[CHEX_PHASE_SETUP] = "setting up",
@@ -59,24 +59,15 @@ int chex_stall_waiter(const struct chex_stall *s) {
     return best;
 }
 
-/* Appends; cuts the text if buf is full. */
-__attribute__((format(printf, 3, 4))) static void add(char *buf, size_t size, const char *fmt,
-                                                      ...) {
-    const size_t at = strlen(buf);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(buf + at, size - at, fmt, args);
-    va_end(args);
-}
-
 const char *chex_stall_place(const struct chex_mark *mark, char *buf, size_t size) {
+    struct chex_text_line l = {buf, size, 0};
+    chex_text_append(&l, "%s ", phase_names[mark->phase]);
     if (mark->step)
-        snprintf(buf, size, "%s at step %llu", phase_names[mark->phase],
-                 (unsigned long long)mark->step);
+        chex_text_append(&l, "at step %llu", (unsigned long long)mark->step);
     else
-        snprintf(buf, size, "%s before the first step", phase_names[mark->phase]);
+        chex_text_append(&l, "before the first step");
     if (mark->bucket > 0)
-        add(buf, size, ", bucket %d of %d", mark->bucket, mark->buckets);
+        chex_text_append(&l, ", bucket %d of %d", mark->bucket, mark->buckets);
     return buf;
 }
 
@@ -111,11 +102,11 @@ static bool is_late(const struct chex_stall *s, int r, const struct front *f) {
     return progress < f->most && !(f->sums_wait && in_sum);
 }
 
-static void name_ranks(int from, int to, char *buf, size_t size) {
+static void name_ranks(int from, int to, struct chex_text_line *l) {
     if (to - from == 1)
-        add(buf, size, "rank %d", from);
+        chex_text_append(l, "rank %d", from);
     else
-        add(buf, size, "ranks %d-%d", from, to - 1);
+        chex_text_append(l, "ranks %d-%d", from, to - 1);
 }
 
 /* The end of the group that starts with rank `from`: late ranks on one node, all silent or all in
@@ -135,39 +126,39 @@ static int group_end(const struct chex_stall *s, int from, const struct front *f
 /* longest_ms: how long the front has waited. The possible reasons of silence are printed only in
  * the first group. */
 static void name_group(const struct chex_stall *s, int from, int to, const char *node,
-                       uint64_t longest_ms, char *buf, size_t size) {
+                       uint64_t longest_ms, struct chex_text_line *l) {
     const struct chex_mark *m = &s->marks[from];
-    const bool one = to - from == 1, first = !strstr(buf, " not answer");
-    name_ranks(from, to, buf, size);
-    add(buf, size, " on %s ", node);
+    const bool one = to - from == 1, first = !strstr(l->text, " not answer");
+    name_ranks(from, to, l);
+    chex_text_append(l, " on %s ", node);
     if (s->ended && s->ended[from])
-        add(buf, size, "%s ended", one ? "has" : "have");
+        chex_text_append(l, "%s ended", one ? "has" : "have");
     else if (!s->came[from])
-        add(buf, size, "%s not answer%s", one ? "does" : "do",
-            !first     ? ""
-            : s->setup ? " (still setting up, stopped, gone or cut off)"
-                       : " (stopped, gone or cut off)");
+        chex_text_append(l, "%s not answer%s", one ? "does" : "do",
+                         !first     ? ""
+                         : s->setup ? " (still setting up, stopped, gone or cut off)"
+                                    : " (stopped, gone or cut off)");
     else if (m->silent_ms < longest_ms / 2)
-        add(buf, size, "%s %s, and moved %.0f s ago", one ? "is" : "are", phase_names[m->phase],
-            (double)m->silent_ms / 1e3);
+        chex_text_append(l, "%s %s, and moved %.0f s ago", one ? "is" : "are",
+                         phase_names[m->phase], (double)m->silent_ms / 1e3);
     else
-        add(buf, size, "%s been %s for %.0f s", one ? "has" : "have", phase_names[m->phase],
-            (double)m->silent_ms / 1e3);
+        chex_text_append(l, "%s been %s for %.0f s", one ? "has" : "have", phase_names[m->phase],
+                         (double)m->silent_ms / 1e3);
 }
 
 /* count: the number of ranks that are not late. */
-static void name_waiters(const struct chex_stall *s, const struct front *f, int count, char *buf,
-                         size_t size) {
+static void name_waiters(const struct chex_stall *s, const struct front *f, int count,
+                         struct chex_text_line *l) {
     int from = 0, to;
     while (is_late(s, from, f))
         from++;
     for (to = from; to < s->size && !is_late(s, to, f); to++)
         ;
     if (to - from == count)
-        name_ranks(from, to, buf, size);
+        name_ranks(from, to, l);
     else
-        add(buf, size, "the other %d ranks", count);
-    add(buf, size, " wait%s", count == 1 ? "s" : "");
+        chex_text_append(l, "the other %d ranks", count);
+    chex_text_append(l, " wait%s", count == 1 ? "s" : "");
 }
 
 /* Whether ranks of two or more nodes do not answer. */
@@ -187,6 +178,7 @@ static bool several_silent(const struct chex_stall *s) {
 const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t size) {
     const struct chex_mark *waiter = &s->marks[chex_stall_waiter(s)];
     const struct front front = find_front(s);
+    struct chex_text_line line = {buf, size, 0}, *l = &line;
     int late = 0, named = 0, groups = 0;
     buf[0] = '\0';
     for (int r = 0; r < s->size; r++)
@@ -212,14 +204,14 @@ const char *chex_stall_culprits(const struct chex_stall *s, char *buf, size_t si
         char node[CHEX_HOST_BYTES];
         s->host(s->arg, r, node, sizeof node);
         const int to = group_end(s, r, &front, node);
-        add(buf, size, "%s", groups++ ? "; " : "");
-        name_group(s, r, to, node, waiter->silent_ms, buf, size);
+        chex_text_append(l, "%s", groups++ ? "; " : "");
+        name_group(s, r, to, node, waiter->silent_ms, l);
         named += to - r;
         r = to;
     }
     if (named < late)
-        add(buf, size, "; %d more ranks are late", late - named);
-    add(buf, size, "; ");
-    name_waiters(s, &front, s->size - late, buf, size);
+        chex_text_append(l, "; %d more ranks are late", late - named);
+    chex_text_append(l, "; ");
+    name_waiters(s, &front, s->size - late, l);
     return buf;
 }

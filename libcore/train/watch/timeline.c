@@ -311,39 +311,45 @@ static json_t *clock_json(void) {
                      "a rank's comparisons");
 }
 
-/* Ends the file and renames it, or removes it if `st` (the status so far) is an error. Takes the
- * reference of `about` and frees what the writer owns. whole: the events of all ranks are in. */
-static enum chex_status close_writer(struct writer *w, json_t *about, bool whole,
+/* Ends the file and renames it, or removes it if `st` (the status so far) is an error; then logs.
+ * Takes the reference of `about` and frees what the writer owns. ranks: whose events are in. */
+static enum chex_status close_writer(struct writer *w, json_t *about, int ranks,
                                      enum chex_status st, struct chex_error *err) {
     const struct chex_timeline *t = w->t;
-    json_t *other = about ? about : json_object();
+    const char *path = t->config.path;
+    const int all = t->config.coll->size;
+    json_auto_t *other = about ? about : json_object();
+    CHEX_AUTO_FREE char *temp = w->temp;
     json_object_update_new(
         other,
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("start_unix_s", t->zero_unix_s),
                     CHEX_FIELD("events_kept_a_rank", t->size), CHEX_FIELD("clock", clock_json()),
-                    CHEX_FIELD("all_ranks", whole), CHEX_FIELD("ranks", json_incref(w->ranks))));
-    if (w->file) {
-        fputs("\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":", w->file);
-        const bool cut = json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0;
-        fputs("}\n", w->file);
-        const bool bad = ferror(w->file) != 0;
-        const int saved = errno;
-        if ((fclose(w->file) != 0 || bad) && st == CHEX_OK)
-            st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
-                                  t->config.path);
-        if (cut && st == CHEX_OK)
-            st = chex_error_memory(err, "timeline %s", t->config.path);
-        if (st == CHEX_OK)
-            st = refuse_foreign(t->config.path, err);
-        if (st == CHEX_OK)
-            st = chex_fs_commit(w->temp, t->config.path, err);
-        else
-            unlink(w->temp);
+                    CHEX_FIELD("all_ranks", (bool)(ranks == all)), CHEX_FIELD("ranks", w->ranks)));
+    if (!w->file)
+        return st;
+    fputs("\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":", w->file);
+    const bool cut = json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0;
+    fputs("}\n", w->file);
+    const bool bad = ferror(w->file) != 0;
+    const int saved = errno;
+    if ((fclose(w->file) != 0 || bad) && st == CHEX_OK)
+        st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
+                              path);
+    if (cut && st == CHEX_OK)
+        st = chex_error_memory(err, "timeline %s", path);
+    if (st == CHEX_OK)
+        st = refuse_foreign(path, err);
+    if (st != CHEX_OK) {
+        unlink(temp);
+        return st;
     }
-    json_decref(other);
-    json_decref(w->ranks);
-    free(w->temp);
-    return st;
+    CHEX_TRY(chex_fs_commit(temp, path, err));
+    chex_info("timeline %s: %llu events of %d rank%s%s", path, (unsigned long long)w->events, ranks,
+              ranks > 1 ? "s" : "", ranks < all ? ", rank 0 alone: the others were not asked" : "");
+    if (w->dropped)
+        chex_info("  the last %zu events of a rank are kept: %llu earlier ones are not in it",
+                  t->size, (unsigned long long)w->dropped);
+    return CHEX_OK;
 }
 
 static struct parcel own_parcel(const struct chex_timeline *t, struct chex_trace_event *events) {
@@ -385,44 +391,22 @@ static enum chex_status send_events(struct chex_timeline *t, struct chex_trace_e
     return c->impl->send(c->self, events, (size_t)p.count * sizeof *events, 0, EVENTS_TAG, err);
 }
 
-static void log_written(const struct chex_timeline *t, const struct writer *w, bool alone) {
-    const int ranks = alone ? 1 : t->config.coll->size;
-    chex_info("timeline %s: %llu events of %d rank%s%s", t->config.path,
-              (unsigned long long)w->events, ranks, ranks > 1 ? "s" : "",
-              alone && t->config.coll->size > 1 ? ", rank 0 alone: the others were not asked" : "");
-    if (w->dropped)
-        chex_info("  the last %zu events of a rank are kept: %llu earlier ones are not in it",
-                  t->size, (unsigned long long)w->dropped);
-}
-
 enum chex_status chex_timeline_write(struct chex_timeline *t, json_t *about,
                                      struct chex_error *err) {
     struct chex_coll *c = t->config.coll;
-    struct writer w = {0};
-    struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
-    enum chex_status st =
-        events ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory for the timeline");
-    st = chex_group_agree(c->group, st, err);
-    if (st == CHEX_OK)
-        st = chex_timeline_align(t, err);
-    if (st != CHEX_OK) {
-        free(events);
-        json_decref(about);
-        return st;
-    }
+    json_auto_t *other = about;
+    struct writer w;
+    CHEX_AUTO_FREE struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
+    enum chex_status st = events ? CHEX_OK : chex_error_memory(err, "the timeline");
+    CHEX_TRY(chex_group_agree(c->group, st, err));
+    CHEX_TRY(chex_timeline_align(t, err));
     if (c->rank == 0) {
         st = open_writer(t, &w, err);
         st = write_all(t, &w, st, events, err);
-        const uint64_t count = w.events, dropped = w.dropped;
-        st = close_writer(&w, about, true, st, err);
-        w = (struct writer){.events = count, .dropped = dropped};
+        st = close_writer(&w, json_incref(other), c->size, st, err);
     } else {
         st = send_events(t, events, err);
-        json_decref(about);
     }
-    free(events);
-    if (st == CHEX_OK && c->rank == 0)
-        log_written(t, &w, false);
     return chex_group_agree(c->group, st, err);
 }
 
@@ -440,12 +424,11 @@ static void write_place(struct writer *w, const struct chex_mark *place) {
 
 enum chex_status chex_timeline_write_alone(struct chex_timeline *t, json_t *about,
                                            const struct chex_mark *place, struct chex_error *err) {
+    json_auto_t *other = about;
     struct writer w;
-    if (!t || t->config.coll->rank != 0) {
-        json_decref(about);
+    if (!t || t->config.coll->rank != 0)
         return CHEX_OK;
-    }
-    struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
+    CHEX_AUTO_FREE struct chex_trace_event *events = chex_alloc_zeroed(t->size, sizeof *events);
     enum chex_status st = open_writer(t, &w, err);
     if (!events && st == CHEX_OK)
         st = chex_error_memory(err, "the timeline");
@@ -455,10 +438,5 @@ enum chex_status chex_timeline_write_alone(struct chex_timeline *t, json_t *abou
         if (place)
             write_place(&w, place);
     }
-    const struct writer counts = {.events = w.events, .dropped = w.dropped};
-    st = close_writer(&w, about, t->config.coll->size == 1, st, err);
-    free(events);
-    if (st == CHEX_OK)
-        log_written(t, &counts, true);
-    return st;
+    return close_writer(&w, json_incref(other), 1, st, err);
 }

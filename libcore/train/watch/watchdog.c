@@ -318,18 +318,16 @@ static void *watch(void *arg) {
 
 /* ---- the handle ---- */
 
+static uint64_t clamp(uint64_t v, uint64_t least, uint64_t most) {
+    return v < least ? least : v > most ? most : v;
+}
+
 static void set_limits(struct chex_watchdog *w, uint64_t warn_ms, uint64_t abort_ms) {
     w->warn_ms = warn_ms;
     w->abort_ms = abort_ms;
     w->first_ms = warn_ms && (!abort_ms || warn_ms < abort_ms) ? warn_ms : abort_ms;
-    w->round_ms = w->first_ms / ROUND_SHARE;
-    if (w->round_ms < ROUND_LEAST_MS)
-        w->round_ms = ROUND_LEAST_MS;
-    if (w->round_ms > ROUND_MOST_MS)
-        w->round_ms = ROUND_MOST_MS;
-    w->look_ms = w->round_ms < LOOK_LEAST_MS  ? LOOK_LEAST_MS
-                 : w->round_ms > LOOK_MOST_MS ? LOOK_MOST_MS
-                                              : w->round_ms;
+    w->round_ms = clamp(w->first_ms / ROUND_SHARE, ROUND_LEAST_MS, ROUND_MOST_MS);
+    w->look_ms = clamp(w->round_ms, LOOK_LEAST_MS, LOOK_MOST_MS);
     w->looks = w->first_ms && chex_launch_can_lookup(w->launch);
 }
 
