@@ -100,14 +100,13 @@ static enum chex_status measure(struct meter *m, struct chex_pipeline *p,
     return CHEX_OK;
 }
 
-static enum chex_status run(struct meter *m, const struct chex_train_config *c,
-                            struct chex_train_input *in, struct chex_bench_sum *sum,
+static enum chex_status run(struct meter *m, const struct chex_train_input *in, struct chex_bench_sum *sum,
                             struct chex_error *err) {
     struct chex_group *group = m->world->coll->group;
     struct chex_pipeline *p = NULL;
     struct chex_bench_rates mine = {0};
-    chex_train_input_describe(in, c);
-    CHEX_TRY(chex_group_agree(group, chex_train_input_pipeline(in, c, 0, 0, &p, err), err));
+    chex_train_input_describe(in);
+    CHEX_TRY(chex_group_agree(group, chex_train_input_pipeline(in, 0, 0, &p, err), err));
     enum chex_status st = chex_group_agree(group, measure(m, p, &mine, err), err);
     chex_pipeline_destroy(p);
     return st == CHEX_OK ? chex_bench_gather(group, &mine, sum, err) : st;
@@ -115,10 +114,11 @@ static enum chex_status run(struct meter *m, const struct chex_train_config *c,
 
 /* The keys are those of --bench. There is no engine, precision is fp32, and threads are the
  * input's. */
-static json_t *result_json(const struct meter *m, const struct chex_train_config *c,
-                           const struct chex_train_input *in, const struct chex_bench_sum *s) {
+static json_t *result_json(const struct meter *m, const struct chex_train_input *in,
+                           const struct chex_bench_sum *s) {
+    const struct chex_train_config *c = in->config;
     const struct chex_bench_rates *all = &s->all;
-    const int workers = chex_train_input_threads(in, c);
+    const int workers = chex_train_input_threads(in);
     return chex_result(
         CHEX_FIELD("schema", 1), CHEX_MEMBER(all, images_per_s_median),
         CHEX_MEMBER(all, images_per_s_best), CHEX_MEMBER(all, images_per_s),
@@ -143,21 +143,21 @@ enum chex_status chex_bench_input(const struct chex_bench *bench,
                                   const struct chex_train_world *world, json_t **out,
                                   bool *together_out, struct chex_error *err) {
     struct chex_train_config c = *config;
-    struct chex_train_input in = {0};
+    struct chex_train_input in = {.config = &c, .world = world};
     struct chex_bench_sum sum;
     *together_out = true; /* all ranks return the same status, unless the exchanges fail */
     *out = NULL;
     CHEX_TRY(chex_train_choose_logical_ranks(&c, world->coll->size, err));
-    CHEX_TRY(chex_train_input_same(&c, world, err));
-    CHEX_TRY(chex_train_input_open(&c, world, false, &in, err));
+    CHEX_TRY(chex_train_input_same(&in, err));
+    CHEX_TRY(chex_train_input_open(&in, false, err));
     struct meter m = {.bench = bench,
                       .world = world,
                       .windows = choose_windows(bench, &in),
                       .batch = c.batch,
                       .start_s = chex_clock_s()};
-    enum chex_status st = run(&m, &c, &in, &sum, err);
+    enum chex_status st = run(&m, &in, &sum, err);
     if (st == CHEX_OK && world->coll->rank == 0)
-        *out = result_json(&m, &c, &in, &sum);
+        *out = result_json(&m, &in, &sum);
     chex_train_input_close(&in);
     return st;
 }

@@ -114,7 +114,7 @@ static enum chex_status fill_report(struct chex_session *s, struct report *c,
     c->passes = (s->input.run_to - s->input.run_from) / chex_sync_bn_engines(s->sync_bn);
     c->cores = s->world.binding->cpu_count;
     c->engine_threads = s->config.threads;
-    c->input_threads = chex_train_input_threads(in, &s->config);
+    c->input_threads = chex_train_input_threads(in);
     if (s->world.launch->local_rank == 0)
         memcpy(c->memory_warning, s->memory_warning, sizeof c->memory_warning);
     const uint64_t limit = c->allowed && c->allowed < c->free ? c->allowed : c->free;

@@ -122,7 +122,7 @@ static void describe_run(const struct chex_session *s) {
               c->batch, s->config.logical_ranks, chex_text_s((uint64_t)s->config.logical_ranks),
               images, chex_text_s((uint64_t)images), s->steps, chex_text_s(s->steps));
     describe_sync_bn(s, images);
-    chex_train_input_describe(&s->input, c);
+    chex_train_input_describe(&s->input);
     char clip[48] = "", average[48] = "";
     if (c->update.clip_norm > 0)
         snprintf(clip, sizeof clip, ", gradients clipped at norm %g", c->update.clip_norm);

@@ -42,7 +42,7 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     const uint64_t state = s->net->state_count * sizeof(float);
     struct chex_pipeline_needs input;
     struct chex_reduce_facts reduce;
-    CHEX_TRY(chex_train_input_measure(&s->input, &s->config, s->config.batch, &input, err));
+    CHEX_TRY(chex_train_input_measure(&s->input, s->config.batch, &input, err));
     chex_reduce_facts(s->reduce, &reduce);
     const uint64_t engines = (uint64_t)chex_sync_bn_engines(s->sync_bn);
     const struct chex_engine *extractor = s->extractor;
@@ -80,7 +80,7 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
 static bool fits(struct chex_session *s, int batch, uint64_t host_bytes, uint64_t device_bytes) {
     const struct chex_train_needs *n = &s->needs;
     struct chex_pipeline_needs input;
-    if (chex_train_input_measure(&s->input, &s->config, batch, &input, NULL) != CHEX_OK)
+    if (chex_train_input_measure(&s->input, batch, &input, NULL) != CHEX_OK)
         return false;
     const uint64_t engines = (uint64_t)chex_sync_bn_engines(s->sync_bn);
     uint64_t engine = s->engine->impl->capacity->bytes_with_batch(s->engine->self, batch);

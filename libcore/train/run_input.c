@@ -47,19 +47,25 @@ enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *c, in
                           c->logical_ranks, ranks);
 }
 
+/* Beats of the stall watch, for the folders below. */
 static void waits(void *arg) {
-    const struct chex_train_world *w = arg;
-    chex_watchdog_wait_long(w->watchdog);
+    const struct chex_train_input *in = arg;
+    chex_watchdog_wait_long(in->world->watchdog);
 }
 
 static void copied(void *arg) {
-    const struct chex_train_world *w = arg;
-    chex_watchdog_at(w->watchdog, CHEX_PHASE_STAGE);
+    const struct chex_train_input *in = arg;
+    chex_watchdog_at(in->world->watchdog, CHEX_PHASE_STAGE);
 }
 
 static void opened(void *arg) {
-    const struct chex_train_world *w = arg;
-    chex_watchdog_at(w->watchdog, CHEX_PHASE_OPEN);
+    const struct chex_train_input *in = arg;
+    chex_watchdog_at(in->world->watchdog, CHEX_PHASE_OPEN);
+}
+
+static enum chex_status agree(const struct chex_train_input *in, enum chex_status mine,
+                              struct chex_error *err) {
+    return chex_watchdog_agree(in->world->watchdog, in->world->coll->group, mine, err);
 }
 
 /* ---- --stage ---- */
@@ -73,43 +79,40 @@ static struct chex_stage_part stage_part(const struct chex_selection *s, enum ch
 }
 
 /* Copies one set. Collective. */
-static enum chex_status stage_set(const struct chex_train_config *c,
-                                  const struct chex_train_world *w, const struct chex_selection *s,
-                                  int at, const struct parts *p, struct chex_stage **out,
-                                  struct chex_error *err) {
-    const struct chex_launch *l = w->launch;
+static enum chex_status stage_set(struct chex_train_input *in, int at, const struct parts *p,
+                                  struct chex_stage **out, struct chex_error *err) {
+    const struct chex_launch *l = in->world->launch;
+    const struct chex_selection *s = in->selection;
     const struct chex_stage_config stage = {
         .source = s->sources.set[at].dir,
-        .dir = c->stage,
+        .dir = in->config->stage,
         .job = l->job_id,
         .node = l->node,
         .local_rank = l->local_rank,
         .parts = {stage_part(s, CHEX_PART_TRAIN, at, p->first, p->end),
                   stage_part(s, CHEX_PART_VAL, at, p->val_first, p->val_end)},
         .part_count = p->val_rows ? 2 : 1,
-        .look = c->plan_only,
-        .stop = w->stop,
-        .group = w->coll->group,
+        .look = in->config->plan_only,
+        .stop = in->world->stop,
+        .group = in->world->coll->group,
         .waits = waits,
         .copied = copied,
-        .arg = (void *)w};
+        .arg = in};
     return chex_stage_create(&stage, out, err);
 }
 
 /* Copies the sets to the node. Collective. */
-static enum chex_status stage_all(const struct chex_train_config *c,
-                                  const struct chex_train_world *w, const struct chex_selection *s,
-                                  const struct parts *p, struct copies *copies,
-                                  struct chex_error *err) {
-    const size_t count = (size_t)s->sources.count;
-    copies->stage = chex_alloc_zeroed(count, sizeof(struct chex_stage *));
-    copies->dirs = chex_alloc_zeroed(count, sizeof(const char *));
+static enum chex_status stage_all(struct chex_train_input *in, const struct parts *p,
+                                  struct copies *copies, struct chex_error *err) {
+    const int count = in->selection->sources.count;
+    copies->stage = chex_alloc_zeroed((size_t)count, sizeof(struct chex_stage *));
+    copies->dirs = chex_alloc_zeroed((size_t)count, sizeof(const char *));
     const enum chex_status st =
         copies->stage && copies->dirs ? CHEX_OK : chex_error_memory(err, "--stage");
-    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
-    for (; copies->count < s->sources.count; copies->count++) {
+    CHEX_TRY(agree(in, st, err));
+    for (; copies->count < count; copies->count++) {
         struct chex_stage **stage = &copies->stage[copies->count];
-        CHEX_TRY(stage_set(c, w, s, copies->count, p, stage, err));
+        CHEX_TRY(stage_set(in, copies->count, p, stage, err));
         copies->dirs[copies->count] = chex_stage_path(*stage);
     }
     return CHEX_OK;
@@ -124,14 +127,12 @@ static void release_copies(struct copies *copies) {
 
 /* ---- opening ---- */
 
-static enum chex_status open_sets(const struct chex_train_config *c,
-                                  const struct chex_train_world *w, const char *const *dirs,
-                                  const struct parts *p, struct chex_train_input *in,
-                                  struct chex_error *err) {
-    void *arg = (void *)w;
-    opened(arg);
-    CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_TRAIN, p->first, p->end, dirs, opened,
-                                 arg, &in->train, err));
+static enum chex_status open_sets(struct chex_train_input *in, const char *const *dirs,
+                                  const struct parts *p, struct chex_error *err) {
+    const struct chex_train_config *c = in->config;
+    opened(in);
+    CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_TRAIN, p->first, p->end, dirs, opened, in,
+                                 &in->train, err));
     if (in->train->size < c->image_size)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: images are stored at %d px, --image-size %d is larger: shard "
@@ -141,17 +142,11 @@ static enum chex_status open_sets(const struct chex_train_config *c,
     in->val_first = p->val_first;
     in->val_end = p->val_end;
     if (p->val_rows)
-        return chex_selection_open(in->selection, CHEX_PART_VAL, p->val_first, p->val_end, dirs,
-                                   opened, arg, &in->val, err);
-    return CHEX_OK;
-}
-
-static enum chex_status choose_cache(const struct chex_train_config *c, const struct chex_launch *l,
-                                     const struct parts *p, struct chex_train_input *in,
-                                     struct chex_error *err) {
-    uint64_t row_bytes = (uint64_t)in->train->size * (uint64_t)in->train->size;
+        CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_VAL, p->val_first, p->val_end, dirs,
+                                     opened, in, &in->val, err));
+    const uint64_t row_bytes = (uint64_t)in->train->size * (uint64_t)in->train->size;
     return chex_cache_choose(c->cache, (p->end - p->first) * row_bytes, chex_memory_free_bytes(""),
-                             l->local_size, &in->cache, err);
+                             in->world->launch->local_size, &in->cache, err);
 }
 
 /* What the ranks must have in common before their manifests can be compared. One set may have
@@ -163,23 +158,24 @@ static uint64_t names_digest(const struct chex_sources *s) {
     return digest;
 }
 
-static enum chex_status same_names(const struct chex_train_config *c,
-                                   const struct chex_sources *sources, struct chex_group *group,
-                                   struct chex_error *err) {
+static enum chex_status same_names(const struct chex_train_input *in,
+                                   const struct chex_sources *sources, struct chex_error *err) {
+    struct chex_group *group = in->world->coll->group;
     const uint64_t mine = names_digest(sources);
     CHEX_TRY(chex_group_exchange(group, "data-names", &mine, sizeof mine, err));
     const uint64_t *all = group->all;
-    const bool same = all[group->rank] == all[0];
     return chex_group_agree(group,
-                            same ? CHEX_OK
-                                 : chex_error_set(err, CHEX_E_USAGE,
-                                                  "--data %s: other sets than on rank 0",
-                                                  c->data_dir),
+                            all[group->rank] == all[0]
+                                ? CHEX_OK
+                                : chex_error_set(err, CHEX_E_USAGE,
+                                                 "--data %s: other sets than on rank 0",
+                                                 in->config->data_dir),
                             err);
 }
 
-static enum chex_status same_manifests(const struct chex_sources *sources,
-                                       const struct chex_train_world *w, struct chex_error *err) {
+static enum chex_status same_manifests(const struct chex_train_input *in,
+                                       const struct chex_sources *sources, struct chex_error *err) {
+    const struct chex_train_world *w = in->world;
     const size_t count = (size_t)sources->count;
     CHEX_AUTO_FREE struct chex_path *paths = chex_alloc_zeroed(count, sizeof *paths);
     CHEX_AUTO_FREE const char **texts = chex_alloc_zeroed(count, sizeof(char *));
@@ -192,30 +188,30 @@ static enum chex_status same_manifests(const struct chex_sources *sources,
     return chex_same_files(w->coll, w->launch, texts, count, err);
 }
 
-enum chex_status chex_train_input_same(const struct chex_train_config *c,
-                                       const struct chex_train_world *w, struct chex_error *err) {
+enum chex_status chex_train_input_same(const struct chex_train_input *in, struct chex_error *err) {
     struct chex_sources sources = {0};
-    struct chex_group *group = w->coll->group;
+    struct chex_group *group = in->world->coll->group;
     enum chex_status st =
-        chex_group_agree(group, chex_sources_parse(c->data_dir, &sources, err), err);
+        chex_group_agree(group, chex_sources_parse(in->config->data_dir, &sources, err), err);
     if (st == CHEX_OK && group->size > 1)
-        st = same_names(c, &sources, group, err);
+        st = same_names(in, &sources, err);
     if (st == CHEX_OK)
-        st = same_manifests(&sources, w, err);
+        st = same_manifests(in, &sources, err);
     chex_sources_release(&sources);
     return st;
 }
 
-enum chex_status chex_train_input_select(const struct chex_train_config *c,
-                                         struct chex_train_input *in, struct chex_error *err) {
+enum chex_status chex_train_input_select(struct chex_train_input *in, struct chex_error *err) {
+    const struct chex_train_config *c = in->config;
     const struct chex_selection_config selection = {c->data_dir, c->findings, c->uncertain,
                                                     c->where, c->data_weights};
     return in->selection ? CHEX_OK : chex_selection_create(&selection, &in->selection, err);
 }
 
-static enum chex_status choose_rows(const struct chex_train_config *c, const struct chex_launch *l,
-                                    bool with_val, struct chex_train_input *in, struct parts *p,
+static enum chex_status choose_rows(struct chex_train_input *in, bool with_val, struct parts *p,
                                     struct chex_error *err) {
+    const struct chex_train_config *c = in->config;
+    const struct chex_launch *l = in->world->launch;
     const size_t *rows = in->selection->rows;
     chex_reduce_run(c->logical_ranks, l->size, l->rank, &in->run_from, &in->run_to);
     in->order = (struct chex_order_config){.rows = rows[CHEX_PART_TRAIN],
@@ -233,38 +229,31 @@ static enum chex_status choose_rows(const struct chex_train_config *c, const str
 }
 
 /* The rows of the run, then those of this rank. Collective. */
-static enum chex_status select_rows(const struct chex_train_config *c,
-                                    const struct chex_train_world *w, bool with_val,
-                                    struct chex_train_input *in, struct parts *p,
+static enum chex_status select_rows(struct chex_train_input *in, bool with_val, struct parts *p,
                                     struct chex_error *err) {
-    const struct chex_selection_ranks ranks = {w->coll->group, opened, waits, (void *)w};
-    enum chex_status st = chex_train_input_select(c, in, err);
-    CHEX_TRY(chex_watchdog_agree(w->watchdog, w->coll->group, st, err));
+    struct chex_group *group = in->world->coll->group;
+    const struct chex_selection_ranks ranks = {group, opened, waits, in};
+    enum chex_status st = chex_train_input_select(in, err);
+    CHEX_TRY(agree(in, st, err));
     CHEX_TRY(chex_selection_choose(in->selection, &ranks, err));
-    opened((void *)w);
-    if (w->launch->rank == 0)
-        st = chex_selection_check_overlap(in->selection, opened, (void *)w, in->overlap,
+    opened(in);
+    if (group->rank == 0)
+        st = chex_selection_check_overlap(in->selection, opened, in, in->overlap,
                                           sizeof in->overlap, err);
     else if (in->selection->sources.count > 1)
-        waits((void *)w);
-    CHEX_TRY(chex_group_agree(w->coll->group, st, err));
-    st = choose_rows(c, w->launch, with_val, in, p, err);
-    return chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
+        waits(in);
+    CHEX_TRY(chex_group_agree(group, st, err));
+    return agree(in, choose_rows(in, with_val, p, err), err);
 }
 
-enum chex_status chex_train_input_open(const struct chex_train_config *c,
-                                       const struct chex_train_world *w, bool with_val,
-                                       struct chex_train_input *in, struct chex_error *err) {
+enum chex_status chex_train_input_open(struct chex_train_input *in, bool with_val,
+                                       struct chex_error *err) {
     struct parts p = {0};
     struct copies copies = {0};
-    CHEX_TRY(select_rows(c, w, with_val, in, &p, err));
-    enum chex_status st = c->stage ? stage_all(c, w, in->selection, &p, &copies, err) : CHEX_OK;
-    if (st == CHEX_OK) {
-        st = open_sets(c, w, copies.dirs, &p, in, err);
-        if (st == CHEX_OK)
-            st = choose_cache(c, w->launch, &p, in, err);
-        st = chex_watchdog_agree(w->watchdog, w->coll->group, st, err);
-    }
+    CHEX_TRY(select_rows(in, with_val, &p, err));
+    enum chex_status st = in->config->stage ? stage_all(in, &p, &copies, err) : CHEX_OK;
+    if (st == CHEX_OK)
+        st = agree(in, open_sets(in, copies.dirs, &p, err), err);
     release_copies(&copies);
     if (st != CHEX_OK)
         chex_train_input_close(in);
@@ -280,9 +269,9 @@ void chex_train_input_close(struct chex_train_input *in) {
 }
 
 enum chex_status chex_train_input_make_resident(struct chex_train_input *in,
-                                                const struct chex_train_config *c,
                                                 struct chex_engine *engine,
                                                 struct chex_error *err) {
+    const struct chex_train_config *c = in->config;
     const bool raw = c->pipeline == CHEX_PIPELINE_NEW; /* the old pipeline always augments itself */
     struct chex_resident_request make_resident = {.stored_px = in->train->size};
     if (raw && c->resident == CHEX_RESIDENT_AUTO)
@@ -295,9 +284,9 @@ enum chex_status chex_train_input_make_resident(struct chex_train_input *in,
     return CHEX_OK;
 }
 
-static struct chex_pipeline_config pipeline_config(const struct chex_train_input *in,
-                                                   const struct chex_train_config *c) {
+static struct chex_pipeline_config pipeline_config(const struct chex_train_input *in) {
     enum { SLOTS = 4 };
+    const struct chex_train_config *c = in->config;
     /* With --sync-bn the batches of all logical ranks of this process are held together. */
     const int held = c->sync_bn ? in->run_to - in->run_from : 1;
     return (struct chex_pipeline_config){.set = in->train,
@@ -318,26 +307,24 @@ static struct chex_pipeline_config pipeline_config(const struct chex_train_input
                                          .rank_to = in->run_to};
 }
 
-enum chex_status chex_train_input_pipeline(const struct chex_train_input *in,
-                                           const struct chex_train_config *c, uint64_t epoch,
+enum chex_status chex_train_input_pipeline(const struct chex_train_input *in, uint64_t epoch,
                                            size_t step, struct chex_pipeline **pipeline_out,
                                            struct chex_error *err) {
-    struct chex_pipeline_config p = pipeline_config(in, c);
+    struct chex_pipeline_config p = pipeline_config(in);
     p.epoch = epoch;
     p.step = step;
     return chex_pipeline_create(&p, pipeline_out, err);
 }
 
-enum chex_status chex_train_input_one_open(const struct chex_train_input *in,
-                                           const struct chex_train_config *c, int v, uint64_t epoch,
+enum chex_status chex_train_input_one_open(const struct chex_train_input *in, int v, uint64_t epoch,
                                            size_t step, struct chex_train_input_one *out,
                                            struct chex_error *err) {
     size_t first, end;
     *out = (struct chex_train_input_one){0};
-    chex_pipeline_rows(c->pipeline, &in->order, v, v + 1, &first, &end);
+    chex_pipeline_rows(in->config->pipeline, &in->order, v, v + 1, &first, &end);
     CHEX_TRY(chex_selection_open(in->selection, CHEX_PART_TRAIN, first, end, NULL, NULL, NULL,
                                  &out->set, err));
-    struct chex_pipeline_config p = pipeline_config(in, c);
+    struct chex_pipeline_config p = pipeline_config(in);
     p.set = out->set;
     p.workers = 1;
     p.slots = 2;
@@ -363,24 +350,23 @@ void chex_train_input_one_close(struct chex_train_input_one *one) {
     chex_set_close(one->set);
 }
 
-enum chex_status chex_train_input_measure(const struct chex_train_input *in,
-                                          const struct chex_train_config *c, int batch,
+enum chex_status chex_train_input_measure(const struct chex_train_input *in, int batch,
                                           struct chex_pipeline_needs *needs_out,
                                           struct chex_error *err) {
-    struct chex_pipeline_config p = pipeline_config(in, c);
+    struct chex_pipeline_config p = pipeline_config(in);
     p.batch = batch;
     p.order.batch = (size_t)batch;
     return chex_pipeline_measure(&p, needs_out, err);
 }
 
-int chex_train_input_threads(const struct chex_train_input *in, const struct chex_train_config *c) {
-    const struct chex_pipeline_config p = pipeline_config(in, c);
+int chex_train_input_threads(const struct chex_train_input *in) {
+    const struct chex_pipeline_config p = pipeline_config(in);
     return chex_pipeline_threads(&p);
 }
 
 /* Logs what --data, --where and --uncertain choose. Nothing without them. */
-static void describe_selection(const struct chex_train_input *in,
-                               const struct chex_train_config *c) {
+static void describe_selection(const struct chex_train_input *in) {
+    const struct chex_train_config *c = in->config;
     const struct chex_selection *s = in->selection;
     const bool where = c->where && *c->where, several = s->sources.count > 1;
     char of[96] = "";
@@ -406,10 +392,10 @@ static void describe_selection(const struct chex_train_input *in,
         chex_info("uncertain labels: %s", c->uncertain);
 }
 
-void chex_train_input_describe(const struct chex_train_input *in,
-                               const struct chex_train_config *c) {
-    describe_selection(in, c);
-    const int threads = chex_train_input_threads(in, c);
+void chex_train_input_describe(const struct chex_train_input *in) {
+    const struct chex_train_config *c = in->config;
+    const int threads = chex_train_input_threads(in);
+    describe_selection(in);
     chex_info("input pipeline %s, %d thread%s; order %s, shuffle %zu rows wide",
               chex_pipeline_names[c->pipeline], threads, threads == 1 ? "" : "s",
               c->pipeline == CHEX_PIPELINE_OLD ? "of the disk" : chex_order_names[c->order],

@@ -12,6 +12,8 @@
 #include "train/trainer.h"
 
 struct chex_train_input {
+    const struct chex_train_config *config; /* borrowed; these two are set before any call */
+    const struct chex_train_world *world;
     struct chex_selection *selection;    /* from chex_train_input_select */
     char overlap[CHEX_ERROR_TEXT_BYTES]; /* rank 0: a warning of patients of several sets, or "" */
     struct chex_set *train, *val;        /* val: NULL if the data has none or with_val was false */
@@ -29,37 +31,32 @@ struct chex_train_input {
 /* Compares the manifests of all ranks. CHEX_E_DATA on all ranks if a rank has another set under its
  * path, CHEX_E_USAGE if it has other sets. The manifest lists the digest of each shard;
  * chex_set_open checks those. Collective. */
-enum chex_status chex_train_input_same(const struct chex_train_config *config,
-                                       const struct chex_train_world *world,
+enum chex_status chex_train_input_same(const struct chex_train_input *input,
                                        struct chex_error *err);
 
 /* Reads the manifests and resolves --findings, --uncertain and --where, unless this was done
  * before. Not collective. CHEX_E_USAGE or CHEX_E_DATA (chex_selection_create). */
-enum chex_status chex_train_input_select(const struct chex_train_config *config,
-                                         struct chex_train_input *input, struct chex_error *err);
+enum chex_status chex_train_input_select(struct chex_train_input *input, struct chex_error *err);
 
 /* Sets config->logical_ranks to the number of ranks if it is 0. CHEX_E_USAGE on all ranks if it is
  * less than the number of ranks. */
 enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *config, int ranks,
                                                  struct chex_error *err);
 
-/* Opens the shards; selects first. `input` is zeroed or only selected. config->logical_ranks must
- * be above 0. All ranks return the same status: CHEX_E_DATA, CHEX_E_USAGE, CHEX_E_RESOURCE or that
+/* Opens the shards; selects first. `input` is zeroed or only selected, except config and world.
+ * config->logical_ranks must be above 0. All ranks return the same status: CHEX_E_DATA, CHEX_E_USAGE, CHEX_E_RESOURCE or that
  * of chex_stage_create. Collective. */
-enum chex_status chex_train_input_open(const struct chex_train_config *config,
-                                       const struct chex_train_world *world, bool with_val,
-                                       struct chex_train_input *input, struct chex_error *err);
+enum chex_status chex_train_input_open(struct chex_train_input *input, bool with_val,
+                                       struct chex_error *err);
 void chex_train_input_close(struct chex_train_input *input); /* a zeroed one is allowed */
 
 /* Asks the engine whether it crops stored rows itself (raw) and keeps them in its memory
  * (--resident). The answer applies to pipelines that are created later. Rows that the engine keeps
  * are not cached in host memory too, except with --cache memory. */
 enum chex_status chex_train_input_make_resident(struct chex_train_input *input,
-                                                const struct chex_train_config *config,
                                                 struct chex_engine *engine, struct chex_error *err);
 
-enum chex_status chex_train_input_pipeline(const struct chex_train_input *input,
-                                           const struct chex_train_config *config, uint64_t epoch,
+enum chex_status chex_train_input_pipeline(const struct chex_train_input *input, uint64_t epoch,
                                            size_t step, struct chex_pipeline **pipeline_out,
                                            struct chex_error *err);
 
@@ -71,23 +68,19 @@ struct chex_train_input_one {
 };
 /* Opens the shards with the rows of logical rank v and makes its batch at this position. Only with
  * the pipeline `new`. On error nothing is open. */
-enum chex_status chex_train_input_one_open(const struct chex_train_input *input,
-                                           const struct chex_train_config *config, int v,
+enum chex_status chex_train_input_one_open(const struct chex_train_input *input, int v,
                                            uint64_t epoch, size_t step,
                                            struct chex_train_input_one *out,
                                            struct chex_error *err);
 void chex_train_input_one_close(struct chex_train_input_one *one);
 
 /* The memory and reads of a pipeline with batches of `batch`; creates nothing. */
-enum chex_status chex_train_input_measure(const struct chex_train_input *input,
-                                          const struct chex_train_config *config, int batch,
+enum chex_status chex_train_input_measure(const struct chex_train_input *input, int batch,
                                           struct chex_pipeline_needs *needs_out,
                                           struct chex_error *err);
-int chex_train_input_threads(const struct chex_train_input *input,
-                             const struct chex_train_config *config);
+int chex_train_input_threads(const struct chex_train_input *input);
 
 /* Logs at the start: the pipeline, the width of the shuffle, where rows are kept. */
-void chex_train_input_describe(const struct chex_train_input *input,
-                               const struct chex_train_config *config);
+void chex_train_input_describe(const struct chex_train_input *input);
 
 #endif

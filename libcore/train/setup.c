@@ -75,7 +75,7 @@ static enum chex_status describe_sets(struct chex_session *s, struct chex_error 
 }
 
 enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err) {
-    CHEX_TRY(chex_train_input_select(&s->config, &s->input, err));
+    CHEX_TRY(chex_train_input_select(&s->input, err));
     return s->rank == 0 && !s->members ? describe_sets(s, err) : CHEX_OK;
 }
 
@@ -158,8 +158,7 @@ static enum chex_status create_reduce(struct chex_session *s, struct chex_error 
 /* If a validation is due, the position is the end of an epoch: the pipeline starts with the next
  * one. */
 enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_error *err) {
-    return chex_train_input_pipeline(&s->input, &s->config,
-                                     s->at.epoch + s->at.step_in_epoch / s->steps,
+    return chex_train_input_pipeline(&s->input, s->at.epoch + s->at.step_in_epoch / s->steps,
                                      s->at.step_in_epoch % s->steps, &s->pipeline, err);
 }
 
@@ -200,7 +199,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     CHEX_TRY(chex_session_agree(s, st, err));
     st = s->rank == 0 && !s->config.prove ? chex_session_check_output(s, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
-    CHEX_TRY(chex_session_agree(s, chex_train_input_same(&s->config, &s->world, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_train_input_same(&s->input, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_RESTORE);
     CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_SETUP);
@@ -215,7 +214,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
 
 static enum chex_status open_data(struct chex_session *s, struct chex_error *err) {
     CHEX_TRY(chex_session_agree(s, chex_session_select(s, err), err));
-    CHEX_TRY(chex_train_input_open(&s->config, &s->world, true, &s->input, err));
+    CHEX_TRY(chex_train_input_open(&s->input, true, err));
     s->steps = chex_order_steps(&s->input.order);
     if (!s->net)
         CHEX_TRY(chex_net_create(chex_net_names[s->config.model], s->input.train->classes, &s->net,
@@ -249,7 +248,7 @@ static int kept_by_audits(const struct chex_train_config *c) {
 static enum chex_status reserve(struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     CHEX_TRY(create_reduce(s, err));
-    CHEX_TRY(chex_train_input_make_resident(&s->input, c, s->engine, err));
+    CHEX_TRY(chex_train_input_make_resident(&s->input, s->engine, err));
     CHEX_TRY(chex_session_measure(s, err));
     return s->rank != 0 || c->prove
                ? CHEX_OK
@@ -377,6 +376,7 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
                                .rank = world->launch->rank,
                                .size = world->launch->size,
                                .opened_s = chex_clock_s(),
+                               .input = {.config = &s->config, .world = &s->world},
                                .output = {.lock = -1},
                                .needs = {.program = chex_memory_own_bytes("")}};
     chex_schedule_init(&s->config.schedule);
