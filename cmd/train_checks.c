@@ -2,6 +2,7 @@
  *
  * Options of chex-train that contradict each other, or lack one that they need.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -37,36 +38,31 @@ enum { VALUE = 1, GIVEN = 2 }; /* not at its default; given by the user, not by 
 #define ONE_OF "expected one of them"
 #define FEATURES "only the classifier trains, on features that are computed once"
 static const struct {
-    const char *name, *other;
+    const char *name, *others; /* with commas between */
     int when;
     const char *why;
 } refused_pairs[] = {
     {"bench", "bench-input", VALUE, ONE_OF},
-    {"plan", "bench", VALUE, ONE_OF},
-    {"plan", "bench-input", VALUE, ONE_OF},
-    {"timeline", "bench", VALUE, "a timeline is one of a run"},
-    {"timeline", "bench-input", VALUE, "a timeline is one of a run"},
+    {"plan", "bench,bench-input", VALUE, ONE_OF},
+    {"timeline", "bench,bench-input", VALUE, "a timeline is one of a run"},
     {"accumulate", "logical-ranks", VALUE | GIVEN, ONE_OF},
     {"sync-bn", "bench", VALUE, "it times each rank on its own"},
     {"audit-steps", "sync-bn", VALUE, "a pass needs all ranks, so no process can repeat one"},
     {"audit-steps", "pipeline", VALUE, "no other process can repeat its batches"},
     {"head-only", "pipeline", VALUE, "it reads images in every epoch"},
-    {"head-only", "crop-scale", GIVEN, FEATURES},
-    {"head-only", "hflip", GIVEN, FEATURES},
-    {"head-only", "antialias", GIVEN, FEATURES},
-    {"head-only", "rotate", GIVEN, FEATURES},
-    {"head-only", "brightness", GIVEN, FEATURES},
-    {"head-only", "contrast", GIVEN, FEATURES},
-    {"head-only", "freeze", GIVEN, FEATURES},
-    {"head-only", "layer-decay", GIVEN, FEATURES},
-    {"head-only", "sync-bn", GIVEN, FEATURES},
-    {"head-only", "audit-steps", GIVEN, FEATURES},
-    {"head-only", "cache", GIVEN, FEATURES},
-    {"head-only", "resident", GIVEN, FEATURES},
-    {"head-only", "machines", GIVEN, FEATURES},
-    {"head-only", "bench", GIVEN, FEATURES},
-    {"head-only", "bench-input", GIVEN, FEATURES},
+    {"head-only", "crop-scale,hflip,antialias,rotate,brightness,contrast,freeze,layer-decay", GIVEN,
+     FEATURES},
+    {"head-only", "sync-bn,audit-steps,cache,resident,machines,bench,bench-input", GIVEN, FEATURES},
 };
+
+/* Takes the next word of a list with commas between. False: there is none. */
+enum { WORD_BYTES = 32 };
+static bool next_word(const char **list, char word[WORD_BYTES]) {
+    const size_t n = strcspn(*list, ",");
+    snprintf(word, WORD_BYTES, "%.*s", (int)n, *list);
+    *list += n + ((*list)[n] == ',');
+    return n > 0;
+}
 
 static const struct chex_opt *option_of(const char *name) {
     const struct chex_opt *o = train_program.opts;
@@ -86,19 +82,20 @@ static bool holds(const struct train_settings *s, const char *name, int when) {
 
 static enum chex_status check_pairs(const struct train_settings *s, struct chex_error *err) {
     for (size_t i = 0; i < COUNT(refused_pairs); i++) {
-        const char *other = refused_pairs[i].other;
-        if (!holds(s, refused_pairs[i].name, VALUE) || !holds(s, other, refused_pairs[i].when))
-            continue;
-        return chex_error_set(err, CHEX_E_USAGE, "--%s and --%s%s: %s", refused_pairs[i].name,
-                              other, strcmp(other, "pipeline") == 0 ? " old" : "",
-                              refused_pairs[i].why);
+        const char *name = refused_pairs[i].name, *others = refused_pairs[i].others;
+        char other[WORD_BYTES];
+        while (holds(s, name, VALUE) && next_word(&others, other))
+            if (holds(s, other, refused_pairs[i].when))
+                return chex_error_set(err, CHEX_E_USAGE, "--%s and --%s%s: %s", name, other,
+                                      strcmp(other, "pipeline") == 0 ? " old" : "",
+                                      refused_pairs[i].why);
     }
     return CHEX_OK;
 }
 
-/* An option without effect, if `other` has another value than those in `with`. "!V": than V. */
+/* Options without effect, if `other` has another value than those in `with`. "!V": than V. */
 static const struct {
-    const char *name, *other, *with;
+    const char *names, *other, *with;
 } effects[] = {
     {"momentum", "opt", "sgd,lars"},
     {"decay-norms", "weight-decay", "!0"},
@@ -106,42 +103,31 @@ static const struct {
     {"lr-factor", "sched", "plateau,step"},
     {"patience-epochs", "sched", "plateau"},
     {"step-epochs", "sched", "step"},
-    {"order", "pipeline", "new"},
-    {"shuffle-block", "pipeline", "new"},
-    {"workers", "pipeline", "new"},
-    {"resident", "pipeline", "new"},
-    {"data", "bench", "0"},
-    {"output", "bench", "0"},
-    {"epochs", "bench", "0"},
-    {"sched", "bench", "0"},
-    {"layer-decay", "bench", "0"},
-    {"freeze", "bench", "0"},
-    {"workers", "bench", "0"},
-    {"cache", "bench", "0"},
-    {"resident", "bench", "0"},
-    {"logical-ranks", "bench", "0"},
-    {"accumulate", "bench", "0"},
-    {"deterministic", "bench", "0"},
+    {"order,shuffle-block,workers,resident", "pipeline", "new"},
+    {"data,output,epochs,sched,layer-decay,freeze,workers,cache,resident", "bench", "0"},
+    {"logical-ranks,accumulate,deterministic", "bench", "0"},
 };
 
 static bool has_effect(const char *value, const char *with) {
-    const size_t n = strlen(value);
+    char word[WORD_BYTES];
     if (with[0] == '!')
         return strcmp(value, with + 1) != 0;
-    for (const char *word = with; *word; word += strcspn(word, ","), word += *word == ',')
-        if (strncmp(word, value, n) == 0 && (word[n] == ',' || !word[n]))
+    while (next_word(&with, word))
+        if (strcmp(word, value) == 0)
             return true;
     return false;
 }
 
 void train_warn_without_effect(const struct train_settings *s) {
     for (size_t i = 0; i < COUNT(effects); i++) {
-        const char *name = effects[i].name, *other = effects[i].other;
-        char value[4096];
+        const char *names = effects[i].names, *other = effects[i].other;
+        char value[4096], name[WORD_BYTES];
         chex_opt_value_text(option_of(other), s, value, sizeof value);
-        const int when = option_of(name)->type == CHEX_OPT_FLAG ? VALUE | GIVEN : GIVEN;
-        if (holds(s, name, when) && !has_effect(value, effects[i].with))
-            chex_warn("--%s has no effect with --%s %s", name, other, value);
+        while (!has_effect(value, effects[i].with) && next_word(&names, name)) {
+            const int when = option_of(name)->type == CHEX_OPT_FLAG ? VALUE | GIVEN : GIVEN;
+            if (holds(s, name, when))
+                chex_warn("--%s has no effect with --%s %s", name, other, value);
+        }
     }
 }
 

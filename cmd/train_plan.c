@@ -165,47 +165,33 @@ static const char cluster_text[] =
     "{logical_ranks?" INDENT "{logical_ranks logical rank} in all, divided among the processes\n}"
     "{sync_sums?" INDENT "--sync-bn: {sync_sums} sums over all processes in each step\n}";
 
-/* Parts of a step. */
+/* A table of the predictions. The columns of sync-bn and audits are there if they take time. */
 static const struct {
-    const char *key, *title;
-    bool usual; /* shown even if it takes no time */
-} cluster_parts[] = {{"step_s", "step", true},
-                     {"wait_s", "waiting", true},
-                     {"exposed_s", "reduction", true},
-                     {"sync_s", "sync-bn", false},
-                     {"audit_s", "audits", false}};
-enum { CLUSTER_PARTS = sizeof cluster_parts / sizeof cluster_parts[0] };
-
-static void print_seconds(const json_t *row, const char *key) {
-    char text[32];
-    printf(" %10s",
-           chex_format_duration(text, sizeof text, json_number_value(json_object_get(row, key))));
-}
+    const char *key, *title, *cell;
+} cluster_columns[] = {
+    {NULL, "processes", "{processes:9d}"},          {NULL, "  passes", " {passes:7d}"},
+    {NULL, "       step", " {step_s:10t}"},         {NULL, "    waiting", " {wait_s:10t}"},
+    {NULL, "  reduction", " {exposed_s:10t}"},      {"sync_s", "    sync-bn", " {sync_s:10t}"},
+    {"audit_s", "     audits", " {audit_s:10t}"},   {NULL, "  images/s", " {images_per_s:9.1f}"},
+    {NULL, "  efficiency", " {efficiency:9.1%} %"}, {NULL, "      epoch", " {epoch_s:10t}"}};
 
 static void print_cluster(const json_t *cluster) {
     const json_t *rows = json_object_get(cluster, "predictions"), *row;
     const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
-    bool shown[CLUSTER_PARTS];
+    char titles[160] = "", cells[320] = "";
     size_t i;
-    chex_result_text(stdout, cluster, cluster_text);
-    printf(INDENT "processes  passes");
-    for (int k = 0; k < CLUSTER_PARTS; k++) {
-        shown[k] = cluster_parts[k].usual ||
-                   json_number_value(json_object_get(last, cluster_parts[k].key)) > 0;
-        if (shown[k])
-            printf(" %10s", cluster_parts[k].title);
+    for (i = 0; i < CHEX_COUNT(cluster_columns); i++) {
+        const char *key = cluster_columns[i].key;
+        if (key && !(json_number_value(json_object_get(last, key)) > 0))
+            continue;
+        strcat(titles, cluster_columns[i].title);
+        strcat(cells, cluster_columns[i].cell);
     }
-    printf("  images/s  efficiency      epoch\n");
+    chex_result_text(stdout, cluster, cluster_text);
+    printf(INDENT "%s\n", titles);
     json_array_foreach(rows, i, row) {
-        printf(INDENT "%9lld %7lld",
-               (long long)json_integer_value(json_object_get(row, "processes")),
-               (long long)json_integer_value(json_object_get(row, "passes")));
-        for (int k = 0; k < CLUSTER_PARTS; k++)
-            if (shown[k])
-                print_seconds(row, cluster_parts[k].key);
-        printf(" %9.1f %9.1f %%", json_number_value(json_object_get(row, "images_per_s")),
-               100 * json_number_value(json_object_get(row, "efficiency")));
-        print_seconds(row, "epoch_s");
+        printf(INDENT);
+        chex_result_text(stdout, row, cells);
         printf("\n");
     }
 }

@@ -70,7 +70,7 @@ static enum chex_status signal_number(const char *name, int *out, struct chex_er
     } known[] = {{"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},
                  {"INT", SIGINT},   {"HUP", SIGHUP},   {"CONT", SIGCONT}};
     const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    for (size_t i = 0; i < CHEX_COUNT(known); i++)
         if (strcmp(known[i].name, bare) == 0) {
             *out = known[i].number;
             return CHEX_OK;

@@ -106,7 +106,7 @@ static void put_formatted(FILE *to, const json_t *v, const char *format) {
     else if (*end == 'B')
         fputs(chex_format_bytes(text, sizeof text, (uint64_t)json_integer_value(v)), to);
     else if (*end == 't')
-        fputs(chex_format_duration(text, sizeof text, n), to);
+        fprintf(to, "%*s", width, chex_format_duration(text, sizeof text, n));
     else if (*end == 'd')
         fprintf(to, "%*lld", width, (long long)json_integer_value(v));
     else

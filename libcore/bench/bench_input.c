@@ -100,8 +100,8 @@ static enum chex_status measure(struct meter *m, struct chex_pipeline *p,
     return CHEX_OK;
 }
 
-static enum chex_status run(struct meter *m, const struct chex_train_input *in, struct chex_bench_sum *sum,
-                            struct chex_error *err) {
+static enum chex_status run(struct meter *m, const struct chex_train_input *in,
+                            struct chex_bench_sum *sum, struct chex_error *err) {
     struct chex_group *group = m->world->coll->group;
     struct chex_pipeline *p = NULL;
     struct chex_bench_rates mine = {0};

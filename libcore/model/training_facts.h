@@ -13,7 +13,7 @@
 #define CHEX_TRAINING_KEYS                                                                         \
     "training_step", "training_images", "training_weights", "training_options"
 
-/* The facts of a checkpoint's meta (train/run_state.c), for the caller to release:
+/* The facts of a checkpoint's meta (train/store/save.c), for the caller to release:
  *   training_options  object: text of each option that can change the parameters, by long name;
  *                     of a resumed run those of its last start
  *   training_images   digest of the images that it was trained on

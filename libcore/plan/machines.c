@@ -130,7 +130,7 @@ static enum chex_status read_root(const struct reader *r, const json_t *root,
         {"backward_share", &c.backward_share, 0, 1, false, true},
         {"wait_s", &c.wait_s, 0, 1e6, false, true},
     };
-    CHEX_TRY(read_fields(r, "", root, fields, sizeof fields / sizeof fields[0], others));
+    CHEX_TRY(read_fields(r, "", root, fields, CHEX_COUNT(fields), others));
     c.nodes = (int)nodes;
     c.node_processes = (int)processes;
     c.batch_images = (int)batch;

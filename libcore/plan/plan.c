@@ -219,14 +219,8 @@ static enum chex_status ranks_json(struct chex_session *s, const struct report *
     return CHEX_OK;
 }
 
-/* Steps from the start of training (not of this process) to its end. */
-static uint64_t all_steps(const struct chex_session *s) {
-    const uint64_t max = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
-    return max && max < all ? max : all;
-}
-
 static json_t *steps_json(const struct chex_session *s) {
-    const uint64_t all = all_steps(s), done = s->at.step < all ? s->at.step : all;
+    const uint64_t all = chex_session_all_steps(s), done = s->at.step < all ? s->at.step : all;
     const size_t step = (size_t)s->config.batch * (size_t)s->config.logical_ranks;
     return chex_result(CHEX_FIELD("batch_images", s->config.batch),
                        CHEX_MEMBER(&s->config, logical_ranks), CHEX_FIELD("step_images", step),
@@ -282,7 +276,7 @@ static json_t *engine_json(const struct chex_session *s, const struct report *c)
 
 static json_t *schedule_json(const struct chex_session *s) {
     const struct chex_schedule *sched = &s->config.schedule;
-    const uint64_t all = all_steps(s), last = all ? all - 1 : 0, per = s->steps;
+    const uint64_t all = chex_session_all_steps(s), last = all ? all - 1 : 0, per = s->steps;
     return chex_result(
         CHEX_FIELD("optimizer", chex_optim_names[s->config.update.optim]),
         CHEX_FIELD("schedule", chex_sched_names[sched->kind]), CHEX_MEMBER(sched, lr),
@@ -392,7 +386,7 @@ static double min_step_s(const struct plan *p) {
 }
 
 static json_t *seconds_json(const struct chex_session *s, double step_s, const char *from) {
-    const uint64_t all = all_steps(s), to_do = all > s->at.step ? all - s->at.step : 0;
+    const uint64_t all = chex_session_all_steps(s), to_do = all > s->at.step ? all - s->at.step : 0;
     return chex_result(
         CHEX_FIELD("step_s", step_s), CHEX_FIELD("epoch_s", step_s * (double)s->steps),
         CHEX_FIELD("run_s", step_s * (double)to_do),
@@ -527,7 +521,7 @@ static void warn_of_schedule(struct plan *p) {
              sched->kind == CHEX_SCHED_PLATEAU
                  ? ", and so does --sched plateau, which may lower the rate late or never"
                  : "");
-    if (sched->warmup_epochs * (double)s->steps > (double)all_steps(s))
+    if (sched->warmup_epochs * (double)s->steps > (double)chex_session_all_steps(s))
         warn(p, "--warmup-epochs %g is longer than the run: the rate never reaches %g",
              sched->warmup_epochs, sched->lr);
     if (s->config.max_steps && s->config.max_steps < s->steps)

@@ -14,15 +14,14 @@
 #include "base/units.h"
 #include "engine/update.h"
 #include "train/layer_rates.h"
+#include "train/loop.h"
 #include "train/loss_setup.h"
 
 /* The average of a short run still holds a part of the first parameters: after T updates, decay^T.
  */
 static void warn_of_short_average(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    uint64_t updates = (uint64_t)c->epochs * s->steps;
-    if (c->max_steps && c->max_steps < updates)
-        updates = c->max_steps;
+    uint64_t updates = chex_session_all_steps(s);
     updates -= s->at.ema_step < updates ? s->at.ema_step : updates;
     const double first = c->ema_decay > 0 ? pow(c->ema_decay, (double)updates) : 0;
     char since[32] = "of this run";

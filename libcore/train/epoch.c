@@ -32,9 +32,9 @@ static json_t *shares(const struct chex_bottleneck *b) {
 }
 
 struct epoch_result {
-    double loss, val_loss, val_training_loss, val_auroc, seconds, images_per_s, lr;
-    uint64_t epoch, steps; /* number of the epoch, from 1; its steps that this process did */
-    int defined;
+    double loss, seconds, images_per_s, lr;
+    struct chex_validation val; /* NaN without a validation */
+    uint64_t epoch, steps;      /* number of the epoch, from 1; its steps that this process did */
     bool whole, validated, best, lowered;
     struct chex_grad_norms norms; /* with --clip-norm: of the steps of this process */
 };
@@ -110,9 +110,9 @@ static enum chex_status write_scalars(struct chex_session *s, const struct epoch
     } scalars[] = {{"train/loss", e->loss, true},
                    {"train/lr", e->lr, true},
                    {"train/images_per_s", e->images_per_s, true},
-                   {"val/loss", e->val_loss, e->validated},
-                   {"val/auroc_mean", e->val_auroc, e->validated && isfinite(e->val_auroc)}};
-    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
+                   {"val/loss", e->val.loss, e->validated},
+                   {"val/auroc_mean", e->val.auroc, e->validated && isfinite(e->val.auroc)}};
+    for (size_t i = 0; i < CHEX_COUNT(scalars); i++)
         if (scalars[i].known)
             CHEX_TRY(chex_tfevents_scalar(s->output.events, scalars[i].tag, (int64_t)s->at.step,
                                           scalars[i].value, err));
@@ -145,11 +145,12 @@ static void log_times(const char *what, const struct times *t) {
 static void log_result(struct chex_session *s, const struct epoch_result *e,
                        const struct times *times) {
     char validation[96] = "no validation set", speed[48] = "", within[64] = "";
-    if (e->validated && e->defined)
+    if (e->validated && (int)e->val.defined)
         snprintf(validation, sizeof validation, "val loss %.4f, val AUROC %.4f (%d finding%s)",
-                 e->val_loss, e->val_auroc, e->defined, e->defined == 1 ? "" : "s");
+                 e->val.loss, e->val.auroc, (int)e->val.defined,
+                 (int)e->val.defined == 1 ? "" : "s");
     else if (e->validated)
-        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC undefined", e->val_loss);
+        snprintf(validation, sizeof validation, "val loss %.4f, val AUROC undefined", e->val.loss);
     if (e->steps)
         snprintf(speed, sizeof speed, ", %.1f img/s", e->images_per_s);
     if (!e->whole)
@@ -204,19 +205,19 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
     log_result(s, e, &times);
     CHEX_TRY(write_scalars(s, e, err));
     const double norm_mean = e->norms.sum / (double)e->norms.updates;
-    json_t *line =
-        chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
-                    CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
-                    CHEX_MEMBER(e, val_loss), CHEX_MEMBER(e, val_training_loss),
-                    CHEX_FIELD("val_auroc_mean", e->val_auroc),
-                    CHEX_FIELD("val_auroc_defined_count", e->defined),
-                    CHEX_FIELD("auroc", finding_aurocs(s, e, 0)), CHEX_MEMBER(e, lr),
-                    CHEX_FIELD_IF(e->norms.updates, "grad_norm_mean", norm_mean),
-                    CHEX_FIELD_IF(e->norms.updates, "grad_norm_largest", e->norms.largest),
-                    CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s),
-                    CHEX_MEMBER(e, best), CHEX_FIELD("time_shares", shares(b)),
-                    CHEX_MEMBER(b, slowest_rank), CHEX_FIELD("slowest_host", times.host),
-                    CHEX_MEMBER(b, slowest_ratio), CHEX_MEMBER(b, advice));
+    json_t *line = chex_result(
+        CHEX_FIELD("schema", 1), CHEX_FIELD("kind", e->whole ? "epoch" : "validation"),
+        CHEX_MEMBER(e, epoch), CHEX_MEMBER(&s->at, step), CHEX_MEMBER(e, loss),
+        CHEX_FIELD("val_loss", e->val.loss), CHEX_FIELD("val_training_loss", e->val.training_loss),
+        CHEX_FIELD("val_auroc_mean", e->val.auroc),
+        CHEX_FIELD("val_auroc_defined_count", e->val.defined),
+        CHEX_FIELD("auroc", finding_aurocs(s, e, 0)), CHEX_MEMBER(e, lr),
+        CHEX_FIELD_IF(e->norms.updates, "grad_norm_mean", norm_mean),
+        CHEX_FIELD_IF(e->norms.updates, "grad_norm_largest", e->norms.largest),
+        CHEX_FIELD("epoch_s", e->seconds), CHEX_MEMBER(e, images_per_s), CHEX_MEMBER(e, best),
+        CHEX_FIELD("time_shares", shares(b)), CHEX_MEMBER(b, slowest_rank),
+        CHEX_FIELD("slowest_host", times.host), CHEX_MEMBER(b, slowest_ratio),
+        CHEX_MEMBER(b, advice));
     add_sets(s, e, line);
     CHEX_TRY(chex_runfiles_metric(&s->files, line, err));
     if (json_array_size(s->files.epochs))
@@ -227,8 +228,8 @@ static enum chex_status report(struct chex_session *s, const struct epoch_result
 /* Best by validation AUROC. If that is undefined, by the training's loss on the validation set;
  * without one, by training loss. */
 static bool is_best(struct chex_session *s, const struct epoch_result *e) {
-    double loss = e->validated ? e->val_training_loss : e->loss;
-    double score = e->validated && isfinite(e->val_auroc) ? e->val_auroc : -loss;
+    double loss = e->validated ? e->val.training_loss : e->loss;
+    double score = e->validated && isfinite(e->val.auroc) ? e->val.auroc : -loss;
     if (s->at.has_best && score <= s->at.best_score)
         return false;
     s->at.has_best = true;
@@ -271,14 +272,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
         CHEX_TRY(chex_session_checkpoint(s, false, hold_s(s, e), err));
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
-    struct chex_validation v;
-    enum chex_status st = chex_session_validate(s, s->output.aurocs, &v, err);
-    if (st == CHEX_OK) {
-        e->val_loss = v.loss;
-        e->val_training_loss = v.training_loss;
-        e->val_auroc = v.auroc;
-        e->defined = (int)v.defined;
-    }
+    enum chex_status st = chex_session_validate(s, s->output.aurocs, &e->val, err);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_VALIDATE, from_ns, s->at.step);
     if (st != CHEX_OK)
         st = leave_validation(s, st, err);
@@ -303,7 +297,7 @@ static enum chex_status validate(struct chex_session *s, struct epoch_result *e,
 /* Tells the schedule about the epoch and moves to the next one. */
 static void begin_next_epoch(struct chex_session *s, struct epoch_result *e) {
     e->lowered =
-        chex_schedule_observe(&s->config.schedule, e->validated ? e->val_training_loss : e->loss);
+        chex_schedule_observe(&s->config.schedule, e->validated ? e->val.training_loss : e->loss);
     s->at.epoch++;
     s->at.step_in_epoch = 0;
     s->at.epoch_loss = 0;
@@ -312,9 +306,7 @@ static void begin_next_epoch(struct chex_session *s, struct epoch_result *e) {
 enum chex_status chex_session_end_steps(struct chex_session *s, double started_s,
                                         uint64_t first_step, struct chex_error *err) {
     struct epoch_result e = {.loss = s->at.epoch_loss / (double)s->at.step_in_epoch,
-                             .val_loss = NAN,
-                             .val_training_loss = NAN,
-                             .val_auroc = NAN,
+                             .val = {.loss = NAN, .training_loss = NAN, .auroc = NAN},
                              .seconds = chex_clock_s() - started_s,
                              .images_per_s = NAN,
                              .epoch = s->at.epoch + 1,

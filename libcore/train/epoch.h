@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of an epoch.
+ * The end of an epoch: validation, report and checkpoint.
  */
 #ifndef CHEX_TRAIN_EPOCH_H
 #define CHEX_TRAIN_EPOCH_H

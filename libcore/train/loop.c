@@ -120,6 +120,11 @@ static enum chex_status reduce_and_update(struct chex_session *s, double lr,
     return CHEX_OK;
 }
 
+uint64_t chex_session_all_steps(const struct chex_session *s) {
+    const uint64_t max = s->config.max_steps, all = (uint64_t)s->config.epochs * s->steps;
+    return max && max < all ? max : all;
+}
+
 bool chex_session_out_of_steps(const struct chex_session *s) {
     return s->config.max_steps && s->at.step >= s->config.max_steps;
 }
@@ -219,10 +224,8 @@ enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verd
  */
 static double run_left_s(const struct chex_session *s) {
     const uint64_t done = s->at.step - s->started_step;
-    uint64_t end = (uint64_t)s->config.epochs * s->steps;
-    if (s->config.max_steps && s->config.max_steps < end)
-        end = s->config.max_steps;
-    return (chex_clock_s() - s->started_s) / (double)done * (double)(end - s->at.step);
+    return (chex_clock_s() - s->started_s) / (double)done *
+           (double)(chex_session_all_steps(s) - s->at.step);
 }
 
 static void show_progress(const struct chex_session *s, struct chex_progress *bar) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step loop.
+ * The step loop: does the steps of a run and decides when it ends.
  */
 #ifndef CHEX_TRAIN_LOOP_H
 #define CHEX_TRAIN_LOOP_H
@@ -13,6 +13,8 @@ enum chex_status chex_session_step(struct chex_session *s, struct chex_step_verd
                                    struct chex_error *err);
 /* Runs all steps. Collective. */
 enum chex_status chex_session_loop(struct chex_session *s, struct chex_error *err);
+/* Steps from the start of training (not of this process) to its end. */
+uint64_t chex_session_all_steps(const struct chex_session *s);
 bool chex_session_out_of_steps(const struct chex_session *s); /* --max-steps is reached */
 /* The option that ends the run at this position: "epochs", "max-steps" or "stop-after"; NULL: there
  * is more to do. All ranks return the same. */

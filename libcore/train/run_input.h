@@ -44,8 +44,8 @@ enum chex_status chex_train_choose_logical_ranks(struct chex_train_config *confi
                                                  struct chex_error *err);
 
 /* Opens the shards; selects first. `input` is zeroed or only selected, except config and world.
- * config->logical_ranks must be above 0. All ranks return the same status: CHEX_E_DATA, CHEX_E_USAGE, CHEX_E_RESOURCE or that
- * of chex_stage_create. Collective. */
+ * config->logical_ranks must be above 0. All ranks return the same status: CHEX_E_DATA,
+ * CHEX_E_USAGE, CHEX_E_RESOURCE or that of chex_stage_create. Collective. */
 enum chex_status chex_train_input_open(struct chex_train_input *input, bool with_val,
                                        struct chex_error *err);
 void chex_train_input_close(struct chex_train_input *input); /* a zeroed one is allowed */

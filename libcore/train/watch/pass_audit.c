@@ -77,8 +77,7 @@ static enum chex_status repeat_pass(struct chex_session *s, int v, struct print 
     struct chex_train_input_one one;
     struct chex_pass_result result;
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_COMPUTE);
-    CHEX_TRY(chex_train_input_one_open(&s->input, v, s->at.epoch, s->at.step_in_epoch,
-                                       &one, err));
+    CHEX_TRY(chex_train_input_one_open(&s->input, v, s->at.epoch, s->at.step_in_epoch, &one, err));
     enum chex_status st =
         chex_engine_pass(s->engine, &one.ready.batch, a->grad, NULL, NULL, &result, err);
     if (st == CHEX_OK)

@@ -45,31 +45,25 @@ void chex_time_left_save(struct chex_time_left *t, double seconds) {
     t->save_s = seconds > t->save_s ? seconds : t->save_s;
 }
 
-double chex_time_left_margin_s(const struct chex_time_left *t) {
+static double margin_s(const struct chex_time_left *t) {
     return t->option.margin_ms ? (double)t->option.margin_ms / 1e3
                                : reserve_s + 2 * t->save_s + 2 * t->step_s;
 }
 
-bool chex_time_left_is_short(struct chex_time_left *t) {
+void chex_time_left_check(struct chex_time_left *t, volatile sig_atomic_t *stop) {
     char left[32], margin[32];
-    if (t->reached || !t->end.end_s)
-        return t->reached;
-    const double margin_s = chex_time_left_margin_s(t);
-    const double now_s = chex_clock_unix_s();
-    if (t->lib && (double)t->end.end_s - now_s < margin_s + ask_before_s &&
-        now_s - t->asked_s > ask_again_s)
+    const double need_s = margin_s(t), now_s = chex_clock_unix_s();
+    if (!t->reached && t->lib && t->end.end_s &&
+        (double)t->end.end_s - now_s < need_s + ask_before_s && now_s - t->asked_s > ask_again_s)
         ask(t);
     const double left_s = (double)t->end.end_s - chex_clock_unix_s();
-    t->reached = t->end.end_s && left_s <= margin_s;
-    if (t->reached)
+    if (!t->reached && t->end.end_s && left_s <= need_s) {
+        t->reached = true;
         chex_info("the job ends in %s (%s): the run saves now, %s before the end "
                   "(--save-before-end)",
                   chex_format_duration(left, sizeof left, left_s > 0 ? left_s : 0), t->end.from,
-                  chex_format_duration(margin, sizeof margin, margin_s));
-    return t->reached;
-}
-
-void chex_time_left_check(struct chex_time_left *t, volatile sig_atomic_t *stop) {
-    if (chex_time_left_is_short(t))
+                  chex_format_duration(margin, sizeof margin, need_s));
+    }
+    if (t->reached)
         *stop = 1;
 }

@@ -40,16 +40,10 @@ void chex_time_left_start(struct chex_time_left *t, const struct chex_save_befor
 void chex_time_left_step(struct chex_time_left *t, double seconds);
 void chex_time_left_save(struct chex_time_left *t, double seconds);
 
-/* The time before the end at which the run saves: the option's, or 20 s for Slurm and the file
- * system, two saves and two steps. */
-double chex_time_left_margin_s(const struct chex_time_left *t);
-
-/* Whether the run must save now. Logs the reason once. In the last 90 s before the margin it asks
- * libslurm again, once a minute: a limit can be changed. */
-bool chex_time_left_is_short(struct chex_time_left *t);
-
-/* Asks for a stop, as a signal does, if the time is short. Rank 0 knows; the other ranks learn it
- * by the next step reports. */
+/* Asks for a stop, as a signal does, and logs the reason once, if the time left is the option's, or
+ * 20 s for Slurm and the file system, two saves and two steps. In the last 90 s before it asks
+ * libslurm again, once a minute: a limit can be changed. Rank 0 knows; the other ranks learn it by
+ * the next step reports. */
 void chex_time_left_check(struct chex_time_left *t, volatile sig_atomic_t *stop);
 
 #endif
