@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_32 = 5, MAX_VARINT = 10 };
+enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5, MAX_VARINT = 10 };
 
 static bool reserve(struct chex_protobuf *to, size_t bytes) {
     if (bytes <= to->capacity - to->bytes)
@@ -48,13 +48,26 @@ void chex_protobuf_int(struct chex_protobuf *to, int field, int64_t value) {
     append_varint(to, (uint64_t)value);
 }
 
+/* Lowest byte first. */
+static void append_fixed(struct chex_protobuf *to, uint64_t bits, size_t count) {
+    unsigned char bytes[sizeof bits];
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (unsigned char)(bits >> (8 * i));
+    append(to, bytes, count);
+}
+
 void chex_protobuf_float(struct chex_protobuf *to, int field, float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    const unsigned char bytes[] = {(unsigned char)bits, (unsigned char)(bits >> 8),
-                                   (unsigned char)(bits >> 16), (unsigned char)(bits >> 24)};
     append_tag(to, field, WIRE_32);
-    append(to, bytes, sizeof bytes);
+    append_fixed(to, bits, sizeof bits);
+}
+
+void chex_protobuf_double(struct chex_protobuf *to, int field, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    append_tag(to, field, WIRE_64);
+    append_fixed(to, bits, sizeof bits);
 }
 
 void chex_protobuf_bytes(struct chex_protobuf *to, int field, const void *data, size_t bytes) {

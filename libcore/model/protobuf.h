@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes messages in the wire format of Protocol Buffers: fields of numbers (varint, fixed 32 bits)
- * and of bytes with a length. Nested messages are built first and added as bytes.
- * Source: protobuf.dev, "Encoding".
+ * Writes messages in the wire format of Protocol Buffers: fields of numbers (varint, fixed 32 or 64
+ * bits) and of bytes with a length. Nested messages are built first and added as bytes. Source:
+ * protobuf.dev, "Encoding".
  *
  * Lack of memory sets `failed`, also of the messages around. The writer looks at it at the end, so
  * that a writer is a plain list of fields.
@@ -23,6 +23,7 @@ struct chex_protobuf {
 
 void chex_protobuf_int(struct chex_protobuf *to, int field, int64_t value);
 void chex_protobuf_float(struct chex_protobuf *to, int field, float value);
+void chex_protobuf_double(struct chex_protobuf *to, int field, double value);
 void chex_protobuf_bytes(struct chex_protobuf *to, int field, const void *data, size_t bytes);
 void chex_protobuf_text(struct chex_protobuf *to, int field, const char *text);
 
