@@ -182,24 +182,21 @@ static enum chex_status configure(const struct proof *p, const json_t *stretch,
 static enum chex_status check_machine(const struct chex_session *s, const json_t *stretch,
                                       struct chex_error *err) {
     struct chex_machine mine;
-    json_t *then;
+    const json_t *then;
     size_t i;
-    char was[128] = "";
-    const json_t *machines = json_object_get(start_of(stretch), "machines");
+    char was[CHEX_MACHINE_BITS_BYTES] = "", now[CHEX_MACHINE_BITS_BYTES];
     chex_machine_of(s, &mine);
-    json_array_foreach(machines, i, then) {
-        struct chex_machine m = {0};
-        snprintf(m.engine, sizeof m.engine, "%s", get_text(then, "engine"));
-        snprintf(m.variant, sizeof m.variant, "%s", get_text(then, "variant"));
-        snprintf(m.precision, sizeof m.precision, "%s", get_text(then, "precision"));
-        if (chex_machine_same_bits(&m, &mine))
+    chex_machine_bits(mine.engine, mine.variant, mine.precision, now);
+    json_array_foreach(json_object_get(start_of(stretch), "machines"), i, then) {
+        chex_machine_bits(get_text(then, "engine"), get_text(then, "variant"),
+                          get_text(then, "precision"), was);
+        if (strcmp(was, now) == 0)
             return CHEX_OK;
-        snprintf(was, sizeof was, "%s:%s, %s", m.engine, m.variant, m.precision);
     }
     return chex_error_set(err, CHEX_E_ENV,
-                          "%s was computed with the engine %s, and this is %s:%s, %s: their bits "
-                          "differ; name that engine with --engine on a machine that has it",
-                          s->config.output_dir, was, mine.engine, mine.variant, mine.precision);
+                          "%s was computed with the engine %s, and this is %s: their bits differ; "
+                          "name that engine with --engine on a machine that has it",
+                          s->config.output_dir, was, now);
 }
 
 /* For a stretch from step 0: no checkpoint names the data and the file of --init. */
@@ -291,25 +288,6 @@ static enum chex_status repeat_steps(const struct proof *p, struct chex_session 
     return chex_reduce_settle(s->reduce, err);
 }
 
-/* The state of the engine that a checkpoint has, with buffers of its own. */
-static enum chex_status read_state(const struct chex_session *s, struct chex_checkpoint *c,
-                                   struct chex_error *err) {
-    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++) {
-        if (!chex_session_keeps(s, (enum chex_state_part)i))
-            continue;
-        c->vectors[i] = chex_alloc_aligned(s->net->state_count, sizeof(float));
-        if (!c->vectors[i])
-            return chex_error_memory(err, NULL);
-        CHEX_TRY(chex_engine_get(s->engine, (enum chex_state_part)i, c->vectors[i], err));
-    }
-    return CHEX_OK;
-}
-
-static void release_state(struct chex_checkpoint *c) {
-    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
-        free(c->vectors[i]);
-}
-
 static const char *first_other(const struct chex_net *net, const float *a, const float *b) {
     for (int i = 0; a && b && i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -345,7 +323,9 @@ static enum chex_status judge(const struct chex_session *s, json_t *stretch, uin
     struct chex_checkpoint now = {0};
     char digest[CHEX_HASH128_HEX_BYTES] = "", parameter[CHEX_NET_NAME_BYTES + 24] = "";
     const char *then = get_text(stretch, "digest");
-    enum chex_status st = read_state(s, &now, err);
+    enum chex_status st = chex_session_alloc_state(s, &now, err);
+    if (st == CHEX_OK)
+        st = chex_session_get_state(s, &now, err);
     if (st == CHEX_OK) {
         chex_checkpoint_digest(s->net, &now, digest);
         const bool equal = strcmp(digest, then) == 0;
@@ -358,7 +338,7 @@ static enum chex_status judge(const struct chex_session *s, json_t *stretch, uin
                 CHEX_FIELD_IF(other_step, "first_other_step", other_step),
                 CHEX_FIELD_IF(parameter[0], "first_other_parameter", (const char *)parameter)));
     }
-    release_state(&now);
+    chex_session_free_state(&now);
     return st;
 }
 

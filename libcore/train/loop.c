@@ -143,7 +143,7 @@ static enum chex_status exchange_reports(struct chex_session *s, struct chex_ste
     chex_request_files_take(&s->requests, chex_clock_s(), request);
     struct chex_error *fault = &s->output.fault;
     if (s->output.writer && fault->status == CHEX_OK)
-        fault->status = chex_session_saved(s, false, CHEX_HELD_WRITE, fault);
+        fault->status = chex_session_saved(s, CHEX_HELD_STAYS, fault);
     s->reports.own->wants_stop = fault->status != CHEX_OK     ? CHEX_STOP_FAILED
                                  : *s->world.stop             ? CHEX_STOP_PREEMPT
                                  : request[CHEX_REQUEST_STOP] ? CHEX_STOP_BY_FILE
@@ -165,7 +165,7 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
     struct chex_error ignored;
     s->together = true;
     if (s->output.writer) /* the text below names the newest checkpoint that is whole */
-        (void)chex_session_saved(s, true, CHEX_HELD_DROP, &ignored);
+        (void)chex_session_saved(s, CHEX_HELD_DROP, &ignored);
     return chex_error_set(err, CHEX_E_DIVERGED,
                           "the loss is %g at step %llu (epoch %llu, lr %g): lower --lr, add "
                           "--warmup-epochs, or look at the input; %s%s",

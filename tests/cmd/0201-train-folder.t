@@ -203,11 +203,11 @@ else
 fi
 
 # Files of others.
-mkdir slurm && touch slurm/slurm-1.out slurm/.nfs0001 slurm/last.h5.tmp.1234
+mkdir slurm && touch slurm/slurm-1.out slurm/.nfs0001 slurm/last.h5.tmp.k3x09qwz
 expect_status 0 train --output slurm --max-steps 1
-touch slurm/report.tmp.doc slurm/last.h5.tmp.1235 slurm/my.tmp.1234
+touch slurm/report.tmp.doc slurm/last.h5.tmp.k3x09qw1 slurm/my.tmp.k3x09qwz
 expect_status 0 train --output slurm --max-steps 1
-is "$(cd slurm && echo *tmp*)" 'my.tmp.1234 report.tmp.doc' "only our own temporary files are removed"
+is "$(cd slurm && echo *tmp*)" 'my.tmp.k3x09qwz report.tmp.doc' "only our own temporary files are removed"
 for name in config.json photo.png; do
     rm -rf other && mkdir other && touch other/$name
     expect_status 2 train --output other
@@ -234,7 +234,7 @@ if [ "$(id -u)" = 0 ] && mount -t tmpfs -o size=3m tmpfs full 2>/dev/null; then
     error_line 'a checkpoint takes [0-9.]+ MiB and full/run has only [0-9.]+ MiB free' "no space for one checkpoint"
     mount -o remount,size=8m full
     mkdir -p full/run/checkpoints
-    head -c 4M /dev/zero >full/run/checkpoints/step-0000000009.h5.tmp.1 # killed while it wrote
+    head -c 4M /dev/zero >full/run/checkpoints/step-0000000009.h5.tmp.k3x09qwz # killed while it wrote
     expect_status 9 train --max-steps 2 --checkpoint-every 1steps --output full/run
     like "$(err)" 'warn: full/run has [0-9.]+ MiB free, and the checkpoints of this run take up to [0-9.]+ MiB more' \
         "a warning where not all fit"

@@ -2,8 +2,8 @@
  *
  * The thread that writes checkpoints. States of the writer:
  *
- *   IDLE --put--> HELD --its time, or finish--> WRITING --> DONE --poll, finish--> IDLE
- *                 HELD --finish with CHEX_HELD_DROP--> IDLE
+ *   IDLE --put--> HELD --its time, or result--> WRITING --> DONE --result--> IDLE
+ *                 HELD --result with CHEX_HELD_DROP--> IDLE
  *
  * The snapshot belongs to the main thread in IDLE and to the writer otherwise.
  */
@@ -28,7 +28,7 @@ struct chex_checkpoint_writer {
     /* Under the lock: */
     enum state state;
     bool leave;
-    uint64_t begin_ns; /* HELD: when the writing begins; UINT64_MAX: by finish only */
+    uint64_t begin_ns; /* HELD: when the writing begins; UINT64_MAX: by result only */
     struct chex_checkpoint_line line;
     enum chex_status status; /* DONE: of the write */
     struct chex_error fault;
@@ -140,45 +140,30 @@ void chex_checkpoint_writer_put(struct chex_checkpoint_writer *w,
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The result of a finished write, and back to IDLE. Under the lock. */
-static enum chex_status take_result(struct chex_checkpoint_writer *w,
-                                    struct chex_checkpoint_line *written_out,
-                                    struct chex_error *err) {
-    *written_out = (struct chex_checkpoint_line){0};
-    if (w->state != DONE)
-        return CHEX_OK;
-    release_meta(w);
-    if (w->status == CHEX_OK)
-        *written_out = w->line;
-    else if (err)
-        *err = w->fault;
-    return w->status;
-}
-
-enum chex_status chex_checkpoint_writer_finish(struct chex_checkpoint_writer *w,
+enum chex_status chex_checkpoint_writer_result(struct chex_checkpoint_writer *w,
                                                enum chex_held held,
                                                struct chex_checkpoint_line *written_out,
                                                struct chex_error *err) {
+    enum chex_status st = CHEX_OK;
+    *written_out = (struct chex_checkpoint_line){0};
     pthread_mutex_lock(&w->lock);
     /* One that is due is not held, even if the thread has not begun it yet. */
     if (w->state == HELD && held == CHEX_HELD_DROP && w->begin_ns > chex_clock_ns())
         release_meta(w);
-    if (w->state == HELD) {
+    if (w->state == HELD && held != CHEX_HELD_STAYS) {
         w->begin_ns = 0;
         pthread_cond_broadcast(&w->changed);
     }
-    while (w->state == HELD || w->state == WRITING)
+    while (held != CHEX_HELD_STAYS && (w->state == HELD || w->state == WRITING))
         pthread_cond_wait(&w->changed, &w->lock);
-    const enum chex_status st = take_result(w, written_out, err);
-    pthread_mutex_unlock(&w->lock);
-    return st;
-}
-
-enum chex_status chex_checkpoint_writer_poll(struct chex_checkpoint_writer *w,
-                                             struct chex_checkpoint_line *written_out,
-                                             struct chex_error *err) {
-    pthread_mutex_lock(&w->lock);
-    const enum chex_status st = take_result(w, written_out, err);
+    if (w->state == DONE) {
+        release_meta(w);
+        st = w->status;
+        if (st == CHEX_OK)
+            *written_out = w->line;
+        else if (err)
+            *err = w->fault;
+    }
     pthread_mutex_unlock(&w->lock);
     return st;
 }

@@ -35,9 +35,10 @@ void chex_machine_of(const struct chex_session *s, struct chex_machine *m) {
         chex_cpu_name(m->device, sizeof m->device);
 }
 
-bool chex_machine_same_bits(const struct chex_machine *a, const struct chex_machine *b) {
-    return strcmp(a->engine, b->engine) == 0 && strcmp(a->variant, b->variant) == 0 &&
-           strcmp(a->precision, b->precision) == 0;
+const char *chex_machine_bits(const char *engine, const char *variant, const char *precision,
+                              char text[CHEX_MACHINE_BITS_BYTES]) {
+    snprintf(text, CHEX_MACHINE_BITS_BYTES, "%s:%s, %s", engine, variant, precision);
+    return text;
 }
 
 static json_t *machine_json(const struct chex_machine *m, int ranks) {

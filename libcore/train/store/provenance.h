@@ -21,9 +21,11 @@ struct chex_machine {
     char device[160]; /* the processor, or the GPU and its UUID */
 };
 void chex_machine_of(const struct chex_session *s, struct chex_machine *out);
-/* Whether the same batch gives both the same bits, as far as their names tell: the same engine,
- * variant and precision. */
-bool chex_machine_same_bits(const struct chex_machine *a, const struct chex_machine *b);
+/* "cpu:avx2, fp32": two machines with the same text get the same bits from the same batch, as far
+ * as their names tell. Returns `text`. */
+enum { CHEX_MACHINE_BITS_BYTES = 128 };
+const char *chex_machine_bits(const char *engine, const char *variant, const char *precision,
+                              char text[CHEX_MACHINE_BITS_BYTES]);
 
 /* Adds this start, before its first step. Rank 0 writes the file. Collective. */
 enum chex_status chex_provenance_begin(struct chex_session *s, struct chex_error *err);

@@ -87,29 +87,15 @@ enum chex_status chex_session_repair_names(struct chex_session *s, struct chex_e
                                            at->has_best ? at->best_step : 0, &best, err);
 }
 
-/* Its pages are touched here, so that the first snapshot of the steps does not wait for them. */
-static float *touched_vector(size_t count) {
-    float *v = chex_alloc_aligned(count, sizeof *v);
-    if (v)
-        memset(v, 0, count * sizeof *v);
-    return v;
-}
-
 static enum chex_status allocate_snapshot(struct chex_session *s, struct chex_error *err) {
     struct chex_checkpoint *c = &s->output.snapshot;
     snprintf(c->model, sizeof c->model, "%s", s->net->model);
     c->classes = s->net->classes;
     c->class_names = s->input.train->class_names;
     c->image_size = s->config.image_size;
-    bool whole = true;
-    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
-        if (chex_session_keeps(s, (enum chex_state_part)i)) {
-            c->vectors[i] = touched_vector(s->net->state_count);
-            whole = whole && c->vectors[i];
-        }
     const size_t groups = 1 + (size_t)s->input.selection->sources.count;
     s->output.aurocs = chex_alloc_zeroed(groups * (size_t)c->classes, sizeof *s->output.aurocs);
-    return whole && s->output.aurocs ? CHEX_OK : chex_error_memory(err, NULL);
+    return s->output.aurocs ? chex_session_alloc_state(s, c, err) : chex_error_memory(err, NULL);
 }
 
 static enum chex_status start_writer(struct chex_session *s, struct chex_error *err) {
@@ -225,7 +211,6 @@ void chex_session_release_output(struct chex_session *s) {
     chex_lockfile_release(s->config.output_dir, LOCK_NAME, o->lock, false);
     if (o->checkpoint_log)
         fclose(o->checkpoint_log);
-    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
-        free(o->snapshot.vectors[i]);
+    chex_session_free_state(&o->snapshot);
     free(o->aurocs);
 }

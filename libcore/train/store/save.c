@@ -11,7 +11,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/update.h"
@@ -85,7 +87,7 @@ static char *meta_text(const struct chex_session *s) {
     return text;
 }
 
-bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part) {
+static bool keeps(const struct chex_session *s, enum chex_state_part part) {
     switch (part) {
     case CHEX_STATE_PARAMS:
     case CHEX_STATE_MOMENT1: return true;
@@ -95,16 +97,39 @@ bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part)
     return false;
 }
 
+/* The pages are touched here, so that the first snapshot of the steps does not wait for them. */
+enum chex_status chex_session_alloc_state(const struct chex_session *s, struct chex_checkpoint *c,
+                                          struct chex_error *err) {
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++) {
+        if (!keeps(s, (enum chex_state_part)i))
+            continue;
+        if (!(c->vectors[i] = chex_alloc_aligned(s->net->state_count, sizeof(float))))
+            return chex_error_memory(err, NULL);
+        memset(c->vectors[i], 0, s->net->state_count * sizeof(float));
+    }
+    return CHEX_OK;
+}
+
+enum chex_status chex_session_get_state(const struct chex_session *s, struct chex_checkpoint *c,
+                                        struct chex_error *err) {
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        if (c->vectors[i])
+            CHEX_TRY(chex_engine_get(s->engine, (enum chex_state_part)i, c->vectors[i], err));
+    return CHEX_OK;
+}
+
+void chex_session_free_state(struct chex_checkpoint *c) {
+    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
+        free(c->vectors[i]);
+}
+
 /* Copies the state of the engine, unless the snapshot already has it: a validation changes none. */
 static enum chex_status take_snapshot(struct chex_session *s, struct chex_error *err) {
     struct chex_run_output *o = &s->output;
     if (o->snapshot_step == s->at.step)
         return CHEX_OK;
     o->snapshot_step = 0;
-    for (int i = 0; i < CHEX_CHECKPOINT_VECTORS; i++)
-        if (o->snapshot.vectors[i])
-            CHEX_TRY(
-                chex_engine_get(s->engine, (enum chex_state_part)i, o->snapshot.vectors[i], err));
+    CHEX_TRY(chex_session_get_state(s, &o->snapshot, err));
     o->snapshot_step = s->at.step;
     return CHEX_OK;
 }
@@ -130,12 +155,10 @@ void chex_session_metric_written(struct chex_session *s, enum chex_status st,
     chex_session_write_failed(s, st, &s->output.fault);
 }
 
-enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
+enum chex_status chex_session_saved(struct chex_session *s, enum chex_held held,
                                     struct chex_error *err) {
-    struct chex_checkpoint_writer *w = s->output.writer;
     struct chex_checkpoint_line line;
-    const enum chex_status st = wait ? chex_checkpoint_writer_finish(w, held, &line, err)
-                                     : chex_checkpoint_writer_poll(w, &line, err);
+    const enum chex_status st = chex_checkpoint_writer_result(s->output.writer, held, &line, err);
     if (st != CHEX_OK)
         return chex_session_write_failed(s, st, err);
     if (line.step == 0)
@@ -153,7 +176,7 @@ static enum chex_status save(struct chex_session *s, bool best, double hold_s, d
                                          .epoch = s->at.epoch,
                                          .validation_due = s->at.validation_due,
                                          .best = best};
-    CHEX_TRY(chex_session_saved(s, true, CHEX_HELD_DROP, err));
+    CHEX_TRY(chex_session_saved(s, CHEX_HELD_DROP, err));
     CHEX_TRY(chex_session_confirm_output(s, err));
     CHEX_TRY(take_snapshot(s, err));
     char *meta = meta_text(s);
@@ -182,7 +205,7 @@ enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_
     const uint64_t from_ns = chex_trace_now(s->timeline.trace);
     chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_SAVE, s->at.step);
     const enum chex_status st =
-        s->rank == 0 ? chex_session_saved(s, true, CHEX_HELD_WRITE, err) : CHEX_OK;
+        s->rank == 0 ? chex_session_saved(s, CHEX_HELD_WRITE, err) : CHEX_OK;
     chex_pass_audit_prune(s);
     chex_trace_span(s->timeline.trace, CHEX_TRACE_MAIN, CHEX_TRACE_SAVE, from_ns, s->at.step);
     return chex_session_agree(s, st, err);

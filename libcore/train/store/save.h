@@ -15,9 +15,9 @@ enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, doub
  * return its status. Collective. */
 enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_error *err);
 
-/* Rank 0: what became of the last checkpoint. Without `wait`, CHEX_OK as long as it is not known.
- * With it, waits until no checkpoint is being written. Names it as the newest, once it is whole. */
-enum chex_status chex_session_saved(struct chex_session *s, bool wait, enum chex_held held,
+/* Rank 0: what became of the last checkpoint (chex_checkpoint_writer_result). Names it as the newest,
+ * once it is whole. */
+enum chex_status chex_session_saved(struct chex_session *s, enum chex_held held,
                                     struct chex_error *err);
 /* Adds to the error of a write what the next start resumes from. Returns `st`. */
 enum chex_status chex_session_write_failed(const struct chex_session *s, enum chex_status st,
@@ -27,8 +27,13 @@ enum chex_status chex_session_write_failed(const struct chex_session *s, enum ch
 void chex_session_metric_written(struct chex_session *s, enum chex_status st,
                                  const struct chex_error *why);
 
-/* Whether checkpoints of the run hold this part. */
-bool chex_session_keeps(const struct chex_session *s, enum chex_state_part part);
+/* The vectors of the engine's state that checkpoints of the run hold: allocates them, zeroed;
+ * copies them from the engine; frees them. */
+enum chex_status chex_session_alloc_state(const struct chex_session *s, struct chex_checkpoint *c,
+                                          struct chex_error *err);
+enum chex_status chex_session_get_state(const struct chex_session *s, struct chex_checkpoint *c,
+                                        struct chex_error *err);
+void chex_session_free_state(struct chex_checkpoint *c);
 /* For the meta: --uncertain, and every option, in which `auto` is replaced by the engine that it
  * chose. */
 const char *chex_save_policy(const struct chex_train_config *c);

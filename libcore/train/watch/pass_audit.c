@@ -134,7 +134,7 @@ static void go_back(struct chex_session *s, uint64_t trusted, char *text, size_t
     text[0] = '\0';
     if (s->rank != 0)
         return;
-    (void)chex_session_saved(s, true, CHEX_HELD_DROP, &why);
+    (void)chex_session_saved(s, CHEX_HELD_DROP, &why);
     if (chex_checkpoint_store_abandon(s->config.output_dir, trusted, &kept, &why) != CHEX_OK)
         snprintf(text, size, "; the checkpoints after step %llu are not to be trusted (%.200s)",
                  (unsigned long long)trusted, why.text);
@@ -332,17 +332,17 @@ static bool same_kind(const struct place *x, const struct place *y) {
 
 static enum chex_status check_engines(struct chex_session *s, struct chex_error *err) {
     const struct place *all = s->audit->places;
-    for (int r = 1; r < s->size; r++) {
-        const struct chex_machine *x = &all[r].machine, *y = &all[0].machine;
-        char host[CHEX_HOST_BYTES];
-        if (chex_machine_same_bits(x, y))
+    char first[CHEX_MACHINE_BITS_BYTES], other[CHEX_MACHINE_BITS_BYTES], host[CHEX_HOST_BYTES];
+    for (int r = 0; r < s->size; r++) {
+        const struct chex_machine *m = &all[r].machine;
+        chex_machine_bits(m->engine, m->variant, m->precision, r ? other : first);
+        if (r == 0 || strcmp(other, first) == 0)
             continue;
         chex_launch_host(s->world.launch, r, host, sizeof host);
         return chex_error_set(err, CHEX_E_ENV,
-                              "--audit-steps: rank %d on %s computes with %s:%s, %s, and rank 0 "
-                              "with %s:%s, %s: their bits differ; give all ranks one --engine",
-                              r, host, x->engine, x->variant, x->precision, y->engine, y->variant,
-                              y->precision);
+                              "--audit-steps: rank %d on %s computes with %s, and rank 0 with %s: "
+                              "their bits differ; give all ranks one --engine",
+                              r, host, other, first);
     }
     return CHEX_OK;
 }
