@@ -86,10 +86,10 @@ static void choose(json_t *list, size_t count) {
     }
 }
 
-/* The order of the work: {"stretches": [...], "recorded": N, "possible": N}, and the "files", which
- * are checked here. */
-static enum chex_status make_order(const struct chex_prove *p, json_t **out,
-                                   struct chex_error *err) {
+/* Rank 0: the proof before the work. The files are checked here, and the stretches wait for their
+ * verdicts. */
+static enum chex_status begin_proof(const struct chex_prove *p, json_t **out,
+                                    struct chex_error *err) {
     CHEX_AUTO_FREE struct chex_checkpoint_line *states = NULL;
     const struct chex_checkpoint_line none = {0};
     json_auto_t *provenance = NULL, *list = json_array(), *files = json_array();
@@ -103,14 +103,16 @@ static enum chex_status make_order(const struct chex_prove *p, json_t **out,
     if (!possible)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: no stretch can be repeated (%zu checkpoint%s recorded; expected "
-                              "one with the file of "
-                              "the one before it, and %s/" CHEX_PROVENANCE ")",
+                              "one with the file of the one before it, and %s/" CHEX_PROVENANCE ")",
                               p->run, count, chex_text_s(count), p->run);
     if (p->stretches)
         choose(list, (size_t)p->stretches);
     CHEX_TRY(chex_prove_files(p->run, provenance, states, count, files, err));
-    *out = chex_result(CHEX_FIELD("recorded", count), CHEX_FIELD("possible", possible),
-                       CHEX_FIELD("stretches", json_incref(list)),
+    *out = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("command", "chex-train"),
+                       CHEX_FIELD("version", CHEXNET_VERSION), CHEX_FIELD("run", p->run),
+                       CHEX_FIELD("recorded_checkpoints", count),
+                       CHEX_FIELD("possible_stretches", possible), CHEX_FIELD("equal_stretches", 0),
+                       CHEX_FIELD("stretches", json_incref(list)), CHEX_FIELD("equal_files", 0),
                        CHEX_FIELD("files", json_incref(files)));
     return CHEX_OK;
 }
@@ -129,7 +131,7 @@ static enum chex_status share(struct chex_group *g, json_t **object, struct chex
 struct proof {
     const struct chex_prove *prove;
     const struct chex_train_world *world;
-    char *metrics; /* rank 0: metrics.jsonl, or NULL */
+    const char *metrics; /* rank 0: metrics.jsonl, or NULL */
     bool together;
 };
 
@@ -399,70 +401,52 @@ static enum chex_status repeat(struct proof *p, json_t *stretch, struct chex_err
 
 /* ---- the whole ---- */
 
-static int64_t count_equal(const json_t *list) {
-    int64_t equal = 0;
-    json_t *one;
-    size_t i;
-    json_array_foreach(list, i, one) equal += json_is_true(json_object_get(one, "equal"));
-    return equal;
-}
-
-/* Rank 0: the result. */
-static json_t *proof_json(const char *run, const json_t *order) {
-    json_t *list = json_object_get(order, "stretches"), *stretch;
-    json_t *files = json_object_get(order, "files");
-    size_t i;
-    json_array_foreach(list, i, stretch) json_object_del(stretch, "start");
-    return chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("command", "chex-train"),
-                       CHEX_FIELD("version", CHEXNET_VERSION), CHEX_FIELD("run", run),
-                       CHEX_FIELD("recorded_checkpoints", get_u64(order, "recorded")),
-                       CHEX_FIELD("possible_stretches", get_u64(order, "possible")),
-                       CHEX_FIELD("equal_stretches", count_equal(list)),
-                       CHEX_FIELD("stretches", json_incref(list)),
-                       CHEX_FIELD("equal_files", count_equal(files)),
-                       CHEX_FIELD("files", json_incref(files)));
-}
-
-static enum chex_status verdict(const struct proof *p, const json_t *order, json_t **proof_out,
-                                struct chex_error *err) {
+/* Rank 0: counts what is equal. CHEX_E_DATA if something is not. */
+static enum chex_status judge_all(json_t *proof, struct chex_error *err) {
     static const struct {
-        const char *list, *text;
-    } parts[] = {{"stretches", "repeated stretches differ from what the run recorded"},
-                 {"files", "files are not what the run recorded"}};
-    *proof_out = proof_json(p->prove->run, order);
-    if (!*proof_out)
-        return chex_error_memory(err, NULL);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *list = json_object_get(order, parts[i].list);
-        const size_t all = json_array_size(list), equal = (size_t)count_equal(list);
-        if (equal < all)
-            return chex_error_set(err, CHEX_E_DATA, "%s: %zu of %zu %s", p->prove->run, all - equal,
-                                  all, parts[i].text);
+        const char *list, *equal, *text;
+    } parts[] = {
+        {"stretches", "equal_stretches", "repeated stretches differ from what the run recorded"},
+        {"files", "equal_files", "files are not what the run recorded"}};
+    enum chex_status st = CHEX_OK;
+    for (size_t k = 0; k < CHEX_COUNT(parts); k++) {
+        const json_t *list = json_object_get(proof, parts[k].list);
+        const size_t all = json_array_size(list);
+        json_t *one;
+        size_t i, equal = 0;
+        json_array_foreach(list, i, one) {
+            equal += json_is_true(json_object_get(one, "equal"));
+            json_object_del(one, "start");
+        }
+        json_object_set_new(proof, parts[k].equal, json_integer((json_int_t)equal));
+        if (equal < all && st == CHEX_OK)
+            st = chex_error_set(err, CHEX_E_DATA, "%s: %zu of %zu %s", get_text(proof, "run"),
+                                all - equal, all, parts[k].text);
     }
-    return CHEX_OK;
+    return st;
 }
 
 enum chex_status chex_train_prove(const struct chex_prove *prove,
                                   const struct chex_train_world *world, json_t **proof_out,
                                   bool *together_out, struct chex_error *err) {
-    struct proof p = {.prove = prove, .world = world, .together = true};
+    CHEX_AUTO_FREE char *metrics = NULL;
+    json_auto_t *proof = NULL;
     struct chex_group *g = world->coll->group;
-    json_t *order = NULL;
     *proof_out = NULL;
-    enum chex_status st = g->rank == 0 ? make_order(prove, &order, err) : CHEX_OK;
+    enum chex_status st = g->rank == 0 ? begin_proof(prove, &proof, err) : CHEX_OK;
+    if (st == CHEX_OK && g->rank == 0)
+        st = chex_runfiles_read(prove->run, "metrics.jsonl", &metrics, NULL, err);
+    struct proof p = {.prove = prove, .world = world, .metrics = metrics, .together = true};
     st = chex_group_follow(g, 0, st, err);
     if (st == CHEX_OK)
-        st = share(g, &order, err);
-    if (st == CHEX_OK && g->rank == 0)
-        st = chex_runfiles_read(prove->run, "metrics.jsonl", &p.metrics, NULL, err);
-    json_t *list = json_object_get(order, "stretches");
+        st = share(g, &proof, err);
+    const json_t *list = json_object_get(proof, "stretches");
     for (size_t i = 0; st == CHEX_OK && i < json_array_size(list); i++)
         st = repeat(&p, json_array_get(list, i), err);
-    if (st == CHEX_OK)
-        st = chex_group_follow(g, 0, g->rank == 0 ? verdict(&p, order, proof_out, err) : CHEX_OK,
-                               err);
+    if (st == CHEX_OK) {
+        *proof_out = g->rank == 0 ? json_incref(proof) : NULL;
+        st = chex_group_follow(g, 0, g->rank == 0 ? judge_all(proof, err) : CHEX_OK, err);
+    }
     *together_out = p.together && !g->broken;
-    free(p.metrics);
-    json_decref(order);
     return st;
 }

@@ -48,7 +48,8 @@ static void test_held(void) {
     put(2, INFINITY);
     struct chex_checkpoint_line line;
     chex_clock_sleep_ms(20);
-    OK_STATUS(chex_checkpoint_writer_result(writer, CHEX_HELD_STAYS, &line, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_checkpoint_writer_result(writer, CHEX_HELD_STAYS, &line, &err), CHEX_OK, err,
+              NULL);
     OK(line.step == 0 && !is_written(2), "what is held back without a limit is not written");
     line = finish(CHEX_HELD_WRITE, CHEX_OK, NULL);
     OK(line.step == 2 && is_written(2) && line.digest[0] && line.write_s > 0 &&
@@ -57,7 +58,8 @@ static void test_held(void) {
     OK(finish(CHEX_HELD_WRITE, CHEX_OK, NULL).step == 0, "a result comes once");
     put(3, 0.03);
     for (int i = 0; i < 3000 && line.step != 3; i++) {
-        OK_STATUS(chex_checkpoint_writer_result(writer, CHEX_HELD_STAYS, &line, &err), CHEX_OK, err, NULL);
+        OK_STATUS(chex_checkpoint_writer_result(writer, CHEX_HELD_STAYS, &line, &err), CHEX_OK, err,
+                  NULL);
         chex_clock_sleep_ms(line.step == 3 ? 0 : 10);
     }
     OK(line.step == 3 && is_written(3), "after its time the writer begins by itself");

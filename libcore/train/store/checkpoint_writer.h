@@ -10,7 +10,8 @@
  *     chex_checkpoint_writer_result(), which waits for the write in progress.
  *   - A checkpoint may be held back for some time. The one before a validation is: if the
  *     validation ends before, the one after it takes its place, and one file is written, not two.
- *   - The main thread learns the result from chex_checkpoint_writer_result(), so nothing is reported as saved before the file is whole.
+ *   - The main thread learns the result from chex_checkpoint_writer_result(), so nothing is
+ * reported as saved before the file is whole.
  *
  * The thread is the only one in HDF5 for the time that it builds the file's image in memory
  * (base/h5_private.h has the lock); the disk is written outside the lock.

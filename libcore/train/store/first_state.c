@@ -38,39 +38,33 @@ static enum chex_status read_init(const struct chex_session *s, float *state,
 
 /* Reads the parameters that do not depend on the data, only to see whether they can be read. Warns
  * here, before the data are opened. */
-static enum chex_status try_init(const struct chex_train_config *c, const struct chex_net *net,
+static enum chex_status try_init(const char *path, const struct chex_net *net,
                                  struct chex_error *err) {
     struct chex_weights w;
-    CHEX_TRY(chex_weights_open(c->init, false, &w, err));
+    CHEX_TRY(chex_weights_open(path, false, &w, err));
     CHEX_AUTO_FREE float *state = chex_alloc_aligned(net->state_count, sizeof *state);
-    enum chex_status st = CHEX_OK;
+    enum chex_status st = state ? CHEX_OK : chex_error_memory(err, NULL);
     if (w.about.model && strcmp(w.about.model, net->model) != 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", c->init, w.about.model,
+        st = chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", path, w.about.model,
                             net->model);
-    else
-        st = state ? chex_tensor_set_load(&w.tensors, net, state, NULL, err)
-                   : chex_error_memory(err, NULL);
+    if (st == CHEX_OK)
+        st = chex_tensor_set_load(&w.tensors, net, state, NULL, err);
     if (st == CHEX_OK)
         st = chex_tensor_set_warn(&w.tensors, net, err);
     chex_weights_close(&w);
     return st;
 }
 
-/* Checks that --init fits this network, before the data, because staging may take long. Its head
- * may be for other classes. */
-static enum chex_status check_fits(const struct chex_session *s, struct chex_error *err) {
-    const struct chex_train_config *c = &s->config;
-    struct chex_net *net = NULL;
-    if (s->rank != 0 || s->at.step || !c->init)
-        return CHEX_OK;
-    CHEX_TRY(chex_net_create(chex_net_names[c->model], 1, &net, err));
-    enum chex_status st = try_init(c, net, err);
-    chex_net_destroy(net);
-    return st;
-}
-
 enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err) {
-    return chex_session_agree(s, check_fits(s, err), err);
+    struct chex_net *net = NULL;
+    enum chex_status st = CHEX_OK;
+    if (s->rank == 0 && !s->at.step && s->config.init) {
+        st = chex_net_create(chex_net_names[s->config.model], 1, &net, err);
+        if (st == CHEX_OK)
+            st = try_init(s->config.init, net, err);
+        chex_net_destroy(net);
+    }
+    return chex_session_agree(s, st, err);
 }
 
 /* Rank 0 makes the parameters and gives them to all ranks. So all begin with the same bits, also if

@@ -14,7 +14,8 @@ enum chex_status chex_session_restore(struct chex_session *s, struct chex_error 
 /* Gives the engine the state of s->restored, and releases that. */
 enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_error *err);
 
-/* --init must fit the network. Comes before the data, because staging may take long. Collective. */
+/* --init must fit the network; its head may be for other classes. Comes before the data, because
+ * staging may take long. Collective. */
 enum chex_status chex_session_check_init(struct chex_session *s, struct chex_error *err);
 /* Gives the engine the state of step 0. Rank 0 reads --init for all ranks. Collective. */
 enum chex_status chex_session_init_state(struct chex_session *s, struct chex_error *err);

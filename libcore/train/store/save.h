@@ -15,8 +15,8 @@ enum chex_status chex_session_checkpoint(struct chex_session *s, bool best, doub
  * return its status. Collective. */
 enum chex_status chex_session_complete_save(struct chex_session *s, struct chex_error *err);
 
-/* Rank 0: what became of the last checkpoint (chex_checkpoint_writer_result). Names it as the newest,
- * once it is whole. */
+/* Rank 0: what became of the last checkpoint (chex_checkpoint_writer_result). Names it as the
+ * newest, once it is whole. */
 enum chex_status chex_session_saved(struct chex_session *s, enum chex_held held,
                                     struct chex_error *err);
 /* Adds to the error of a write what the next start resumes from. Returns `st`. */
