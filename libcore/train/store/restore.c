@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "engine/update.h"
 #include "model/checkpoint_broadcast.h"
@@ -275,10 +276,14 @@ static enum chex_status take_over(struct chex_session *s, const char *path,
     return CHEX_OK;
 }
 
-/* There is no checkpoint. If the metrics show that there was one, starting again would overwrite
- * them: an error. A run that ended before its first checkpoint may start again. */
+/* There is no checkpoint. A run that ended before its first one was whole may start again: its log
+ * of checkpoints is empty. Otherwise starting again would overwrite the metrics: an error. */
 static enum chex_status check_none_left(const char *dir, struct chex_error *err) {
-    if (chex_runfiles_had_epochs(dir))
+    CHEX_AUTO_FREE struct chex_checkpoint_line *lines = NULL;
+    size_t count;
+    CHEX_TRY(chex_checkpoint_log_read(dir, &lines, &count, err));
+    if (count || (chex_fs_exists(chex_path(dir, "metrics.jsonl").text) &&
+                  !chex_fs_exists(chex_path(dir, CHEX_CHECKPOINT_LOG).text)))
         return chex_error_set(err, CHEX_E_DATA,
                               "%s holds the metrics of a run, but no checkpoint of it: bring "
                               "%s/last.h5 back, or name a new folder with --output",

@@ -166,8 +166,8 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
     CHEX_TRY(chex_runfiles_init(&s->files, c->output_dir, err));
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));
+    CHEX_TRY(open_checkpoint_log(s, err)); /* before the metrics: store/restore.c */
     CHEX_TRY(chex_runfiles_open_metrics(&s->files, s->at.step, s->at.validation_due, err));
-    CHEX_TRY(open_checkpoint_log(s, err));
     chex_request_files_start(&s->requests, c->output_dir);
     const uint64_t next = s->at.step + !s->at.validation_due; /* the next step with results */
     CHEX_TRY(chex_tfevents_create(c->output_dir, s->world.launch->host, (int64_t)next,

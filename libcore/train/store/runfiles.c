@@ -101,14 +101,6 @@ bool chex_runfiles_is_foreign(const char *dir, char **name_out) {
 
 static const uint64_t max_bytes = (uint64_t)1 << 32;
 
-bool chex_runfiles_had_epochs(const char *dir) {
-    static const char epoch[] = "\"kind\":\"epoch\"";
-    CHEX_AUTO_FREE char *data = NULL;
-    size_t size = 0;
-    return chex_runfiles_read(dir, "metrics.jsonl", &data, &size, NULL) == CHEX_OK && data &&
-           memmem(data, size, epoch, strlen(epoch));
-}
-
 enum chex_status chex_runfiles_read(const char *dir, const char *name, char **data_out,
                                     size_t *size_out, struct chex_error *err) {
     const struct chex_path path = chex_path(dir, name);

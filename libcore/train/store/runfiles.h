@@ -35,9 +35,6 @@ bool chex_runfiles_has_run(const char *dir);
  * frees. Logs (*.out, *.err, *.log) and hidden files do not count. */
 bool chex_runfiles_is_foreign(const char *dir, char **name_out);
 
-/* True if DIR/metrics.jsonl has a line of an epoch. Then checkpoints were written too. */
-bool chex_runfiles_had_epochs(const char *dir);
-
 /* Opens DIR/metrics.jsonl, and reads its lines of kind epoch. Must come before chex_runfiles_metric
  * and chex_runfiles_step. Drops:
  *   - lines of steps after `step`, because these steps are done again;
