@@ -661,8 +661,8 @@ profiled() {
 # The kernels that take long, by their names in the source; a middle batch, since ncu replays a launch
 # with all memory that it writes saved and restored.
 profile_kernels="conv1x1_gemm_kernel conv1x1_fused_kernel conv3_product conv3_weight stem_forward
-    stem_backward maxpool_backward_3x3 avgpool_forward head_pool conv1x1_reduce_kernel update_elements
-    conv3_finish_weight augment_kernel"
+    stem_backward maxpool_backward avgpool_forward head_pool update_elements
+    gpu_add_parts_kernel augment_kernel"
 profile_kernels_s5="conv1x1_wgmma_kernel conv1x1_cluster_kernel conv3_wgmma conv3_weight_wgmma"
 section_profile() {
     device_section profile || return

@@ -177,7 +177,7 @@ static int wgmma_shifted() {
 }
 static int wgmma_transposed() {
     const int wrong = check_product<gpu_bf16, 128, true, true>(forms[4], forms[4]);
-    return wrong ? wrong : check_product<gpu_f16, 96, false, true>(forms[0], forms[4]);
+    return wrong ? wrong : check_product<gpu_f16, 64, false, true>(forms[0], forms[4]);
 }
 static int wgmma_swizzled() {
     int wrong = 0;
@@ -195,7 +195,7 @@ static int wgmma_swizzled_transposed() {
     return wrong;
 }
 static int wgmma_registers() {
-    const int wrong = check_product<gpu_bf16, 256, false, true, true>(forms[0], forms[4]);
+    const int wrong = check_product<gpu_bf16, 128, false, true, true>(forms[0], forms[4]);
     return wrong ? wrong : check_product<gpu_f16, 32, false, false, true>(forms[0], forms[3]);
 }
 

@@ -42,6 +42,14 @@ extern "C" {
 
 #include "base/error.h"
 
+/* If `call` fails, returns its status from the calling function. */
+#define CHEX_GPU_TRY(call)                                                                         \
+    do {                                                                                           \
+        cudaError_t gpu_try_ = (call);                                                             \
+        if (gpu_try_ != cudaSuccess)                                                               \
+            return gpu_try_;                                                                       \
+    } while (0)
+
 enum gpu_type { GPU_F32, GPU_BF16, GPU_F16 };
 
 static inline size_t gpu_type_bytes(enum gpu_type type) { return type == GPU_F32 ? 4 : 2; }
@@ -262,7 +270,7 @@ cudaError_t gpu_report(const struct gpu_report_job *jobs, int count, int images,
 
 /* ---- pool.cu ---- */
 
-/* out = max over the window of norm(in).
+/* out = max over the 3x3 window of norm(in), a norm with ReLU. Backward: stride 2, padding 1.
  *   - Padding is never the maximum. Of equal maxima the first in row order wins. NaN wins always.
  *   - arg: index of the winning element in its window, ky * kernel + kx; packed
  *     (n, out hw, out hw, channels); may be NULL. */
@@ -273,7 +281,7 @@ cudaError_t gpu_maxpool_backward(const struct gpu_deferred_grad *out, const uint
                                  struct gpu_window window, const struct gpu_map *in,
                                  const struct gpu_norm *norm, const struct gpu_map *in_g, bool add,
                                  const struct gpu_sums *sums, cudaStream_t stream);
-/* kernel = stride. Rows and columns past the last whole window are ignored (gradient 0). */
+/* kernel = stride = 2. Rows and columns past the last whole window are ignored (gradient 0). */
 cudaError_t gpu_avgpool_forward(const struct gpu_map *in, const struct gpu_norm *norm, int kernel,
                                 const struct gpu_map *out, const struct gpu_stats *stats,
                                 cudaStream_t stream);

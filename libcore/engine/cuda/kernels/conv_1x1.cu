@@ -212,17 +212,6 @@ static bool conv1x1_plan_backward(const gpu_device &d, const gpu_conv_backward &
     return true;
 }
 
-static conv1x1_mask conv1x1_mask_of(const gpu_conv_backward &b) {
-    conv1x1_mask m = {};
-    m.x = conv1x1_slice_of(b.in);
-    m.g = conv1x1_slice_of(b.in_g);
-    m.norm = b.norm;
-    m.add = b.add;
-    if (b.norm.mean)
-        m.sums = b.sums;
-    return m;
-}
-
 template <class T>
 static cudaError_t conv1x1_dgrad(const gpu_device &d, const gpu_conv_backward &b, int tile,
                                  cudaStream_t stream) {
@@ -261,18 +250,7 @@ static cudaError_t conv1x1_backward_as(const gpu_device &d, const gpu_conv_backw
         return cudaErrorInvalidValue;
     if (plan.dgrad)
         CHEX_GPU_TRY(conv1x1_dgrad<T>(d, b, plan.tile, stream));
-    conv1x1_fused p = {};
-    p.rows = (unsigned)gpu_map_pixels(&b.in);
-    p.m = b.out.g.channels;
-    p.c = b.in.channels;
-    p.g = conv1x1_slice_of(b.out.g);
-    p.z = conv1x1_slice_of(b.out.bsum ? b.out.x
-                                      : b.out.g); /* a valid pointer, also if it is not read */
-    p.bsum = b.out.bsum;
-    p.csum = b.out.csum;
-    p.weight_t = b.weight_t;
-    p.mask = conv1x1_mask_of(b);
-    p.parts = static_cast<float *>(workspace);
+    conv1x1_fused p = conv1x1_fused_of(b, workspace);
     p.each = p.c / 32 / plan.slices;
     p.more = p.c / 32 % plan.slices;
     const dim3 blocks((unsigned)plan.slices, (unsigned)plan.m_tiles, (unsigned)plan.splits);
@@ -284,11 +262,8 @@ static cudaError_t conv1x1_backward_as(const gpu_device &d, const gpu_conv_backw
         CHEX_GPU_TRY((conv1x1_launch_fused<T, 64, 2, true>(p, blocks, stream)));
     else
         CHEX_GPU_TRY((conv1x1_launch_fused<T, 32, 2, true>(p, blocks, stream)));
-    const int64_t count = (int64_t)p.m * p.c;
-    cudaStream_t sums;
-    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
-    return CHEX_LAUNCH(conv1x1_reduce_kernel, dim3((unsigned)(count / 128)), dim3(CONV1X1_THREADS),
-                       0, sums, static_cast<const float *>(p.parts), plan.splits, count, b.dweight);
+    return gpu_launch_add_parts(b.side, p.parts, plan.splits, (int64_t)p.m * p.c, b.dweight,
+                                stream);
 }
 
 /* ---- the algorithm ---- */
@@ -302,26 +277,13 @@ static int conv1x1_forward_tile(const gpu_device &d, const gpu_conv_forward &f) 
                : conv1x1_choose_tile<CONV1X1_PLAIN, CONV1X1_STORE>(d, rows, n, k, f.variant);
 }
 
-static bool conv1x1_fits_forward(const gpu_device &d, const gpu_conv_forward &f) {
-    if (!conv1x1_takes_forward(f))
-        return false;
-    return conv1x1_forward_tile(d, f) != 0;
-}
-
-static bool conv1x1_fits_backward(const gpu_device &d, const gpu_conv_backward &b) {
-    conv1x1_plan p;
-    const enum gpu_type type = b.in.type;
-    return type != GPU_F32 && conv1x1_takes_window(b.window) && conv1x1_takes_map(b.in, type) &&
-           conv1x1_takes_map(b.out.g, type) && (!b.out.bsum || conv1x1_takes_map(b.out.x, type)) &&
-           (!b.in_g.data || conv1x1_takes_map(b.in_g, type)) && !(b.norm.mean && !b.norm.relu) &&
-           conv1x1_plan_backward(d, b, &p);
-}
-
 static bool conv1x1_fits(const gpu_device *d, const gpu_conv_forward *f,
                          const gpu_conv_backward *b) {
+    conv1x1_plan p;
     if (d->capability < 80)
         return false;
-    return f ? conv1x1_fits_forward(*d, *f) : conv1x1_fits_backward(*d, *b);
+    return f ? conv1x1_takes_forward(*f) && conv1x1_forward_tile(*d, *f)
+             : conv1x1_takes_backward(*b) && conv1x1_plan_backward(*d, *b, &p);
 }
 
 /* Memory for the parts of dW. Smaller batches never need more. */
@@ -336,8 +298,7 @@ static size_t conv1x1_workspace(const gpu_device *d, const void *, const gpu_con
 
 static cudaError_t conv1x1_forward(const gpu_device *d, const void *, const gpu_conv_forward *f,
                                    void *, cudaStream_t stream) {
-    if (!conv1x1_aligned(f->in.data) || !conv1x1_aligned(f->out.data) ||
-        !conv1x1_aligned(f->weight))
+    if (!conv1x1_is_aligned(*f))
         return cudaErrorInvalidValue;
     return f->in.type == GPU_BF16 ? conv1x1_forward_as<gpu_bf16>(*d, *f, stream)
                                   : conv1x1_forward_as<gpu_f16>(*d, *f, stream);

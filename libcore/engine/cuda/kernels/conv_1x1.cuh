@@ -167,13 +167,33 @@ static inline bool conv1x1_takes_map(const gpu_map &m, enum gpu_type type) {
            m.channels <= CONV1X1_MOST_CHANNELS && m.pitch % 32 == 0 && m.pitch < 1 << 24 &&
            gpu_map_pixels(&m) < (int64_t)1 << 31;
 }
-static inline bool conv1x1_takes_window(gpu_window w) {
-    return w.kernel == 1 && w.stride == 1 && w.pad == 0;
+/* Whether they support the input, the window and the norm. */
+static inline bool conv1x1_takes(const gpu_map &in, gpu_window w, const gpu_norm &norm) {
+    return in.type != GPU_F32 && w.kernel == 1 && w.stride == 1 && w.pad == 0 &&
+           conv1x1_takes_map(in, in.type) && !(norm.mean && !norm.relu);
 }
 static inline bool conv1x1_takes_forward(const gpu_conv_forward &f) {
-    const enum gpu_type type = f.in.type;
-    return type != GPU_F32 && conv1x1_takes_window(f.window) && conv1x1_takes_map(f.in, type) &&
-           conv1x1_takes_map(f.out, type) && !(f.norm.mean && !f.norm.relu);
+    return conv1x1_takes(f.in, f.window, f.norm) && conv1x1_takes_map(f.out, f.in.type);
+}
+static inline bool conv1x1_takes_backward(const gpu_conv_backward &b) {
+    const enum gpu_type type = b.in.type;
+    return conv1x1_takes(b.in, b.window, b.norm) && conv1x1_takes_map(b.out.g, type) &&
+           (!b.out.bsum || conv1x1_takes_map(b.out.x, type)) &&
+           (!b.in_g.data || conv1x1_takes_map(b.in_g, type));
+}
+/* Whether the addresses of a forward are aligned. */
+static inline bool conv1x1_is_aligned(const gpu_conv_forward &f) {
+    return conv1x1_aligned(f.in.data) && conv1x1_aligned(f.out.data) && conv1x1_aligned(f.weight);
+}
+static inline conv1x1_mask conv1x1_mask_of(const gpu_conv_backward &b) {
+    conv1x1_mask m = {};
+    m.x = conv1x1_slice_of(b.in);
+    m.g = conv1x1_slice_of(b.in_g);
+    m.norm = b.norm;
+    m.add = b.add;
+    if (b.norm.mean)
+        m.sums = b.sums;
+    return m;
 }
 
 #endif

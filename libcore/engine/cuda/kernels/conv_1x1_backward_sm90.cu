@@ -273,17 +273,8 @@ __global__ void __launch_bounds__(CONV1X1_CLUSTER_THREADS, 1)
     gpu_cluster_sync(); /* no block sends to, or arrives in, one that has ended */
     if (!NORM || !p.mask.sums.partial)
         return;
-    float *const rows = reinterpret_cast<float *>(shared);
-    conv1x1_fused_gather(sums, rows, home, lane);
-    __syncthreads(); /* of the threads that have not ended */
-    conv1x1_write_partial<128>(
-        rows, 2, conv1x1_partial{p.mask.sums.partial, p.c, part.split, p.mask.norm.inv}, part.c0,
-        part.width);
-    if (gpu_last_of_run(p.mask.sums.ticket, part.slice, part.split, part.splits,
-                        p.mask.sums.partial, p.c, part.c0, part.width, (int)threadIdx.x,
-                        CONV1X1_THREADS))
-        gpu_finish_sums(p.mask.sums, p.mask.norm, p.c, part.c0, part.width, part.splits,
-                        (double)p.rows, (int)threadIdx.x, CONV1X1_THREADS);
+    /* __syncthreads there: of the threads that have not ended. */
+    conv1x1_fused_finish_sums(p, part, sums, reinterpret_cast<float *>(shared), home, lane);
 }
 
 /* ---- the algorithm ---- */
@@ -377,17 +368,7 @@ static cudaError_t conv1x1_cluster_backward_as(const gpu_device &d, const gpu_co
     const conv1x1_cluster_plan plan = conv1x1_cluster_choose(d, b);
     const int splits = conv1x1_even_blocks(conv1x1_cluster_tiles(b), plan.splits);
     const int units = (int)conv1x1_divide_up(b.in.channels, CONV1X1_BOX);
-    p.f.rows = (unsigned)gpu_map_pixels(&b.in);
-    p.f.m = b.out.g.channels;
-    p.f.c = b.in.channels;
-    p.f.bsum = b.out.bsum;
-    p.f.csum = b.out.csum;
-    p.f.weight_t = b.weight_t;
-    p.f.mask.norm = b.norm;
-    p.f.mask.add = b.add;
-    if (b.norm.mean)
-        p.f.mask.sums = b.sums;
-    p.f.parts = static_cast<float *>(workspace);
+    p.f = conv1x1_fused_of(b, workspace);
     p.f.each = units / plan.slices;
     p.f.more = units % plan.slices;
     const dim3 grid((unsigned)plan.slices, 1, (unsigned)splits), cluster((unsigned)plan.blocks);
@@ -399,22 +380,14 @@ static cudaError_t conv1x1_cluster_backward_as(const gpu_device &d, const gpu_co
     else
         CHEX_GPU_TRY(CHEX_LAUNCH_CLUSTER((conv1x1_cluster_kernel<T, false>), grid, block, cluster,
                                          bytes, stream, p));
-    const int64_t count = (int64_t)p.f.m * p.f.c;
-    cudaStream_t sums;
-    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
-    return CHEX_LAUNCH(conv1x1_reduce_kernel, dim3((unsigned)(count / 128)), dim3(CONV1X1_THREADS),
-                       0, sums, static_cast<const float *>(p.f.parts), splits, count, b.dweight);
+    return gpu_launch_add_parts(b.side, p.f.parts, splits, (int64_t)p.f.m * p.f.c, b.dweight,
+                                stream);
 }
 
 static bool conv1x1_cluster_fits(const gpu_device *d, const gpu_conv_forward *,
                                  const gpu_conv_backward *b) {
-    if (!b || d->capability != 90 || !b->in_g.data)
-        return false;
-    const enum gpu_type type = b->in.type;
-    return type != GPU_F32 && conv1x1_takes_window(b->window) && conv1x1_takes_map(b->in, type) &&
-           conv1x1_takes_map(b->out.g, type) && conv1x1_takes_map(b->in_g, type) &&
-           (!b->out.bsum || conv1x1_takes_map(b->out.x, type)) &&
-           !(b->norm.mean && !b->norm.relu) && b->out.g.channels <= 128 && b->in.channels > 128 &&
+    return b && d->capability == 90 && b->in_g.data && conv1x1_takes_backward(*b) &&
+           b->out.g.channels <= 128 && b->in.channels > 128 &&
            conv1x1_shared_fits(*d, conv1x1_cluster_shape::BYTES + 1024) &&
            conv1x1_cluster_choose(*d, *b).blocks > 0;
 }

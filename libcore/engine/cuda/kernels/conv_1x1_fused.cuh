@@ -22,7 +22,7 @@
  * addresses cost one instruction per row, and copies are issued during the first products, which
  * leave most instruction slots free.
  *
- * Each block writes its part of dW to the workspace; conv1x1_reduce_kernel adds the parts.
+ * Each block writes its part of dW to the workspace; gpu_add_parts_kernel adds the parts.
  */
 #ifndef CHEX_ENGINE_CUDA_KERNELS_CONV_1X1_FUSED_CUH
 #define CHEX_ENGINE_CUDA_KERNELS_CONV_1X1_FUSED_CUH
@@ -401,6 +401,23 @@ static __device__ __forceinline__ void conv1x1_fused_gather(conv1x1_pair_sums &s
         }
 }
 
+/* Writes the block's sums; the last block of these channels completes them. rows: floats
+ * [2][2][128] of shared memory. */
+static __device__ __forceinline__ void
+conv1x1_fused_finish_sums(const conv1x1_fused &p, const conv1x1_part &part, conv1x1_pair_sums &sums,
+                          float *rows, const conv1x1_warp_share &home, int lane) {
+    conv1x1_fused_gather(sums, rows, home, lane);
+    __syncthreads();
+    conv1x1_write_partial<128>(
+        rows, 2, conv1x1_partial{p.mask.sums.partial, p.c, part.split, p.mask.norm.inv}, part.c0,
+        part.width);
+    if (gpu_last_of_run(p.mask.sums.ticket, part.slice, part.split, part.splits,
+                        p.mask.sums.partial, p.c, part.c0, part.width, (int)threadIdx.x,
+                        CONV1X1_THREADS))
+        gpu_finish_sums(p.mask.sums, p.mask.norm, p.c, part.c0, part.width, part.splits,
+                        (double)p.rows, (int)threadIdx.x, CONV1X1_THREADS);
+}
+
 /* Writes the coefficients of the tiles' channels; zeros if the output has fewer channels than a
  * tile. */
 template <class S, bool NORM, bool DGRAD>
@@ -506,46 +523,26 @@ __global__ void __launch_bounds__(CONV1X1_THREADS, DGRAD ? 1 : 2)
     if (!DGRAD || !NORM || !p.mask.sums.partial)
         return;
     __syncthreads();
-    float *const rows = reinterpret_cast<float *>(shared);
-    conv1x1_fused_gather(sums, rows, home, lane);
-    __syncthreads();
-    conv1x1_write_partial<128>(
-        rows, 2, conv1x1_partial{p.mask.sums.partial, p.c, part.split, p.mask.norm.inv}, part.c0,
-        part.width);
-    if (gpu_last_of_run(p.mask.sums.ticket, part.slice, part.split, part.splits,
-                        p.mask.sums.partial, p.c, part.c0, part.width, (int)threadIdx.x,
-                        CONV1X1_THREADS))
-        gpu_finish_sums(p.mask.sums, p.mask.norm, p.c, part.c0, part.width, part.splits,
-                        (double)p.rows, (int)threadIdx.x, CONV1X1_THREADS);
+    conv1x1_fused_finish_sums(p, part, sums, reinterpret_cast<float *>(shared), home, lane);
 }
 
-/* out[i] = sum of the parts over the splits, in double: 8 runs of splits in order, then the runs in
- * order. One block computes 128 elements; count is a multiple of 128. */
-static __global__ void __launch_bounds__(CONV1X1_THREADS)
-    conv1x1_reduce_kernel(const float *parts, int splits, int64_t count, float *out) {
-    gpu_begin();
-    __shared__ double runs[8][GPU_PARTS_ROW];
-    const int lane = (int)threadIdx.x % 32, run = (int)threadIdx.x / 32;
-    const int64_t i = (int64_t)blockIdx.x * 128 + lane * 4;
-    double sum[4] = {};
-#pragma unroll 8
-    for (int s = splits * run / 8; s < splits * (run + 1) / 8; s++) {
-        const float4 v = __ldcg(reinterpret_cast<const float4 *>(parts + s * count + i));
-        sum[0] += (double)v.x;
-        sum[1] += (double)v.y;
-        sum[2] += (double)v.z;
-        sum[3] += (double)v.w;
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        runs[run][gpu_parts_at(lane * 4 + j)] = sum[j];
-    __syncthreads();
-    if (threadIdx.x >= 128)
-        return;
-    double total = 0;
-    for (int r = 0; r < 8; r++)
-        total += runs[r][gpu_parts_at((int)threadIdx.x)];
-    out[(int64_t)blockIdx.x * 128 + (int)threadIdx.x] = (float)total;
+/* ---- host ---- */
+
+/* Arguments without `each` and `more`. */
+static inline conv1x1_fused conv1x1_fused_of(const gpu_conv_backward &b, void *workspace) {
+    conv1x1_fused p = {};
+    p.rows = (unsigned)gpu_map_pixels(&b.in);
+    p.m = b.out.g.channels;
+    p.c = b.in.channels;
+    p.g = conv1x1_slice_of(b.out.g);
+    p.z = conv1x1_slice_of(b.out.bsum ? b.out.x
+                                      : b.out.g); /* a valid pointer, also if it is not read */
+    p.bsum = b.out.bsum;
+    p.csum = b.out.csum;
+    p.weight_t = b.weight_t;
+    p.mask = conv1x1_mask_of(b);
+    p.parts = static_cast<float *>(workspace);
+    return p;
 }
 
 #endif

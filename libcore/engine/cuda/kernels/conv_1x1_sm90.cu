@@ -151,26 +151,12 @@ static size_t conv1x1_wgmma_workspace(const gpu_device *, const void *, const gp
 
 static cudaError_t conv1x1_wgmma_forward(const gpu_device *d, const void *,
                                          const gpu_conv_forward *f, void *, cudaStream_t stream) {
-    if (!conv1x1_aligned(f->in.data) || !conv1x1_aligned(f->out.data) ||
-        !conv1x1_aligned(f->weight))
+    if (!conv1x1_is_aligned(*f))
         return cudaErrorInvalidValue;
     return f->in.type == GPU_BF16 ? conv1x1_wgmma_forward_as<gpu_bf16>(*d, *f, stream)
                                   : conv1x1_wgmma_forward_as<gpu_f16>(*d, *f, stream);
 }
 
-static cudaError_t conv1x1_wgmma_backward(const gpu_device *, const void *,
-                                          const gpu_conv_backward *, void *, cudaStream_t) {
-    return cudaErrorInvalidValue;
-}
-
-const gpu_conv_algo gpu_conv_algo_1x1_sm90 = {"1x1-wgmma",
-                                              conv1x1_wgmma_fits,
-                                              nullptr,
-                                              nullptr,
-                                              conv1x1_wgmma_workspace,
-                                              conv1x1_wgmma_forward,
-                                              conv1x1_wgmma_backward,
-                                              false,
-                                              nullptr,
-                                              nullptr,
-                                              false};
+const gpu_conv_algo gpu_conv_algo_1x1_sm90 = {
+    "1x1-wgmma", conv1x1_wgmma_fits,      nullptr,
+    nullptr,     conv1x1_wgmma_workspace, conv1x1_wgmma_forward};

@@ -47,16 +47,6 @@ const shape_info shapes[SHAPES] = {
 const char *const shape_names[SHAPES] = {"dense256", "dense128", "wide256",   "wide128",
                                          "half256",  "half128",  "narrow256", "narrow128"};
 
-enum { STAGINGS = 4 };
-const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
-
-struct choice {
-    enum shape shape;
-    conv3_places places;
-    staging staged;
-    int variant; /* its number */
-};
-
 /* The number of a variant of the product: 0 is the cheapest by the guess. */
 int variant_of(int shape, int staging, int strips) {
     return 1 + (strips * SHAPES + shape) * STAGINGS + staging;
@@ -68,7 +58,7 @@ bool shape_takes(const shape_info &s, const product &p) {
 }
 bool staging_takes(const staging &t, const product &p) { return t.resident || p.in / CONV3_KC > 2; }
 
-/* Calls fn(choice, cost) for each variant that fits in shared memory, in a fixed order. */
+/* Calls fn(choice) for each variant that fits in shared memory, in a fixed order. */
 template <class F> void for_choices(const gpu_device &device, const product &p, F fn) {
     for (int i = 0; i < SHAPES; i++)
         for (int k = 0; k < STAGINGS && shape_takes(shapes[i], p); k++)
@@ -77,21 +67,17 @@ template <class F> void for_choices(const gpu_device &device, const product &p, 
                 const conv3_places g = places_of(p.n, p.hw, shapes[i].m, strips);
                 if (product_shared(p, shapes[i], g, stagings[k], CONV3_SLOTS).bytes <=
                     shared_limit(device))
-                    fn(choice{(enum shape)i, g, stagings[k], variant_of(i, k, strips)},
-                       product_cost(device, p, shapes[i], g, stagings[k]));
+                    fn(choice{i, g, stagings[k], variant_of(i, k, strips),
+                              product_cost(device, p, shapes[i], g, stagings[k])});
             }
 }
 
-/* The variant with this number, or for 0 the one with the least guessed cost. False: it does not
- * fit. */
-bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
+bool choose_product(const gpu_device &device, const product &p, int variant, choice *out) {
     bool found = false;
-    double least = 0;
-    for_choices(device, p, [&](const choice &c, double cost) {
-        if (variant ? c.variant != variant : found && cost >= least)
+    for_choices(device, p, [&](const choice &c) {
+        if (variant ? c.variant != variant : found && c.cost >= out->cost)
             return;
         found = true;
-        least = cost;
         *out = c;
     });
     return found;
@@ -105,26 +91,22 @@ bool same_but_strips(const choice &a, const choice &b) {
 /* The numbers of up to `most` variants by rising cost: the first is what 0 stands for. Of those
  * that differ in their strips only, just the cheapest counts. */
 int product_variants(const gpu_device &device, const product &p, int most, int *out) {
-    struct ranked {
-        choice c;
-        double cost;
-    };
-    ranked list[GPU_VARIANTS + 1] = {};
+    choice list[GPU_VARIANTS + 1] = {};
     int count = 0;
-    for_choices(device, p, [&](const choice &c, double cost) {
+    for_choices(device, p, [&](const choice &c) {
         int at = 0;
-        while (at < count && !same_but_strips(list[at].c, c))
+        while (at < count && !same_but_strips(list[at], c))
             at++;
-        if (at < count && cost >= list[at].cost)
+        if (at < count && c.cost >= list[at].cost)
             return;
         count += at == count;
-        for (; at > 0 && cost < list[at - 1].cost; at--)
+        for (; at > 0 && c.cost < list[at - 1].cost; at--)
             list[at] = list[at - 1];
-        list[at] = ranked{c, cost};
+        list[at] = c;
         count = count < most ? count : most;
     });
     for (int i = 0; i < count; i++)
-        out[i] = list[i].c.variant;
+        out[i] = list[i].variant;
     return count;
 }
 
@@ -136,8 +118,7 @@ cudaError_t launch_product(const conv3_product_args &p, int blocks, cudaStream_t
 }
 
 template <class T, bool BACK>
-cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
-                         cudaStream_t stream) {
+cudaError_t launch_shape(int shape, const conv3_product_args &p, int blocks, cudaStream_t stream) {
     switch (shape) {
     case WIDE_256: return launch_product<T, conv3_shape<4, 8, 2>, BACK>(p, blocks, stream);
     case WIDE_128: return launch_product<T, conv3_shape<2, 8, 2>, BACK>(p, blocks, stream);
@@ -156,39 +137,6 @@ cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int bloc
     return cudaErrorInvalidValue;
 }
 
-/* Chooses the shape, completes the arguments, and launches. */
-cudaError_t run_product(const gpu_device &device, const product &p, int variant, enum gpu_type type,
-                        conv3_product_args &args, cudaStream_t stream) {
-    choice c;
-    if (!choose(device, p, variant, &c))
-        return cudaErrorInvalidValue;
-    const shape_info &s = shapes[c.shape];
-    const int blocks = complete_args(device, p, s, c.places, c.staged, CONV3_SLOTS, &args);
-    if (p.back)
-        return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
-                                : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
-    return type == GPU_BF16 ? launch_shape<gpu_bf16, false>(c.shape, args, blocks, stream)
-                            : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
-}
-
-cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
-                    cudaStream_t stream) {
-    conv3_product_args args = forward_args(*f);
-    return run_product(*device, forward_product(*f), f->variant, f->in.type, args, stream);
-}
-
-/* A variant of backward has one of the product and one of dW. */
-enum { WEIGHT_SHIFT = 24 };
-int product_part(int variant) { return variant & ((1 << WEIGHT_SHIFT) - 1); }
-int weight_part(int variant) { return variant >> WEIGHT_SHIFT; }
-
-cudaError_t backward_data(const gpu_device &device, const gpu_conv_backward &b,
-                          cudaStream_t stream) {
-    conv3_product_args args = backward_args(b);
-    return run_product(device, backward_product(b), product_part(b.variant), b.in.type, args,
-                       stream);
-}
-
 /* ---- dW ---- */
 
 const char *const weight_names[WEIGHT_VARIANTS] = {"", " splits/2", " splits*2", " tile/2"};
@@ -200,52 +148,31 @@ cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t s
                        dim3(CONV3_THREADS), p.shared.bytes, stream, p);
 }
 
-template <class T>
-cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args &p,
-                                cudaStream_t stream) {
-    return c.wide ? launch_weight<T, conv3_weight_shape<2>>(p, c.splits, stream)
-                  : launch_weight<T, conv3_weight_shape<1>>(p, c.splits, stream);
-}
-
-cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
-                            cudaStream_t stream) {
-    weight_choice c;
-    if (!choose_weight(device, b, weight_part(b.variant), &c))
-        return cudaErrorInvalidValue;
-    const conv3_weight_args args = weight_args(b, c, workspace);
-    CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
-                                       : launch_weight_shape<gpu_f16>(c, args, stream));
-    return add_parts(b, args, c.splits, stream);
-}
-
 /* ---- the algorithm ---- */
 
-bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
-    choice c;
-    weight_choice w;
-    if (device->capability < 80)
-        return false;
-    if (f)
-        return forward_fits(*f) && choose(*device, forward_product(*f), 0, &c);
-    return backward_fits(*b) && choose(*device, backward_product(*b), 0, &c) &&
-           choose_weight(*device, *b, 0, &w);
-}
-
-/* Smaller batches never need more memory; their splits may be more even. */
-size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
-                 const gpu_conv_backward *b) {
-    weight_choice c;
-    if (!b || !choose_weight(*device, *b, weight_part(b->variant), &c))
-        return 0;
-    return weight_bytes(*b, c);
-}
-
-cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
-                     void *workspace, cudaStream_t stream) {
-    if (b->in_g.data)
-        CHEX_GPU_TRY(backward_data(*device, *b, stream));
-    return backward_weight(*device, *b, workspace, stream);
-}
+struct mma {
+    enum { SLOTS = CONV3_SLOTS };
+    static bool runs_on(int capability) { return capability >= 80; }
+    static const shape_info &shape_of(const choice &c) { return shapes[c.shape]; }
+    static bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
+        return choose_product(device, p, variant, out);
+    }
+    static bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, int variant,
+                              weight_choice *out) {
+        return conv3::choose_weight(device, b, variant, out);
+    }
+    template <class T, bool BACK>
+    static cudaError_t launch(int shape, const conv3_product_args &p, int blocks,
+                              cudaStream_t stream) {
+        return launch_shape<T, BACK>(shape, p, blocks, stream);
+    }
+    template <class T>
+    static cudaError_t launch_weight(const weight_choice &c, const conv3_weight_args &p,
+                                     cudaStream_t stream) {
+        return c.wide ? ::launch_weight<T, conv3_weight_shape<2>>(p, c.splits, stream)
+                      : ::launch_weight<T, conv3_weight_shape<1>>(p, c.splits, stream);
+    }
+};
 
 /* Of backward each variant of the data gradient with each of dW. */
 int variants(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b,
@@ -281,5 +208,13 @@ void variant_name(bool, int variant, char *out) {
 
 } // namespace
 
-extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {
-    "3x3", fits, nullptr, nullptr, workspace, forward, backward, true, variants, variant_name};
+extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3 = {"3x3",
+                                                           conv3::fits<mma>,
+                                                           nullptr,
+                                                           nullptr,
+                                                           conv3::workspace<mma>,
+                                                           conv3::forward<mma>,
+                                                           conv3::backward<mma>,
+                                                           true,
+                                                           variants,
+                                                           variant_name};

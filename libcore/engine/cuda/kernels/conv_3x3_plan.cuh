@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Host side of the 3x3 convolutions that conv_3x3.cu and conv_3x3_sm90.cu share: which convolutions
- * fit, how images are cut into places, the layout of shared memory, and the kernels' arguments.
+ * fit, how images are cut into places, the layout of shared memory, the kernels' arguments, and the
+ * entries of the algorithm.
  */
 #ifndef CHEX_ENGINE_CUDA_KERNELS_CONV_3X3_PLAN_CUH
 #define CHEX_ENGINE_CUDA_KERNELS_CONV_3X3_PLAN_CUH
@@ -123,6 +124,17 @@ struct product {
 struct staging {
     bool resident;
     int stages;
+};
+enum { STAGINGS = 4 };
+static const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
+
+/* One way to compute a product. */
+struct choice {
+    int shape; /* index among those that are compiled */
+    conv3_places places;
+    staging staged;
+    int variant; /* its number, from 1 */
+    double cost; /* a guess */
 };
 
 /* slots: tables of places. */
@@ -299,14 +311,77 @@ static inline conv3_weight_args weight_args(const gpu_conv_backward &b, const we
     return args;
 }
 
-/* Adds the parts that the last kernel of `stream` writes. */
-static inline cudaError_t add_parts(const gpu_conv_backward &b, const conv3_weight_args &args,
-                                    int splits, cudaStream_t stream) {
-    const int64_t count = (int64_t)args.in * args.out * 9;
-    cudaStream_t sums;
-    CHEX_GPU_TRY(gpu_side_stream(b.side, stream, &sums));
-    return CHEX_LAUNCH(conv3_finish_weight, dim3((unsigned)((count + 127) / 128)),
-                       dim3(GPU_PARTS_THREADS), 0, sums, args.parts, splits, count, b.dweight);
+/* ---- the algorithm, by the kernels of a family F ----
+ *   - F::choose: the choice with a number, or for 0 the one with the least guessed cost. False: it
+ *     does not fit. F::choose_weight: the same for dW.
+ *   - F::shape_of: the shape of a choice. F::SLOTS: tables of places.
+ *   - F::launch<T, BACK>, F::launch_weight<T>: launch the kernel of a choice.
+ * A variant of backward has one of the product and one of dW. */
+
+enum { WEIGHT_SHIFT = 24 };
+static inline int product_part(int variant) { return variant & ((1 << WEIGHT_SHIFT) - 1); }
+static inline int weight_part(int variant) { return variant >> WEIGHT_SHIFT; }
+
+template <class F>
+cudaError_t run_product(const gpu_device &device, const product &p, int variant, enum gpu_type type,
+                        conv3_product_args &args, cudaStream_t stream) {
+    choice c;
+    if (!F::choose(device, p, product_part(variant), &c))
+        return cudaErrorInvalidValue;
+    const int blocks =
+        complete_args(device, p, F::shape_of(c), c.places, c.staged, F::SLOTS, &args);
+    return gpu_with_16_bits(type, [&](auto t) {
+        using T = decltype(t);
+        return p.back ? F::template launch<T, true>(c.shape, args, blocks, stream)
+                      : F::template launch<T, false>(c.shape, args, blocks, stream);
+    });
+}
+
+template <class F>
+cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
+                    cudaStream_t stream) {
+    conv3_product_args args = forward_args(*f);
+    return run_product<F>(*device, forward_product(*f), f->variant, f->in.type, args, stream);
+}
+
+template <class F>
+cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
+                     void *workspace, cudaStream_t stream) {
+    weight_choice c;
+    if (b->in_g.data) {
+        conv3_product_args args = backward_args(*b);
+        CHEX_GPU_TRY(
+            run_product<F>(*device, backward_product(*b), b->variant, b->in.type, args, stream));
+    }
+    if (!F::choose_weight(*device, *b, weight_part(b->variant), &c))
+        return cudaErrorInvalidValue;
+    const conv3_weight_args args = weight_args(*b, c, workspace);
+    CHEX_GPU_TRY(gpu_with_16_bits(b->in.type, [&](auto t) {
+        return F::template launch_weight<decltype(t)>(c, args, stream);
+    }));
+    return gpu_launch_add_parts(b->side, args.parts, c.splits, (int64_t)args.in * args.out * 9,
+                                b->dweight, stream);
+}
+
+template <class F>
+bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
+    choice c;
+    weight_choice w;
+    if (!F::runs_on(device->capability))
+        return false;
+    if (f)
+        return forward_fits(*f) && F::choose(*device, forward_product(*f), 0, &c);
+    return backward_fits(*b) && F::choose(*device, backward_product(*b), 0, &c) &&
+           F::choose_weight(*device, *b, WEIGHT_GUESS, &w);
+}
+
+/* Smaller batches never need more memory; their splits may be more even. */
+template <class F>
+size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
+                 const gpu_conv_backward *b) {
+    weight_choice c;
+    return b && F::choose_weight(*device, *b, weight_part(b->variant), &c) ? weight_bytes(*b, c)
+                                                                           : 0;
 }
 
 } // namespace conv3

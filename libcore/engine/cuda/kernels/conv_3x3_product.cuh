@@ -74,7 +74,7 @@ template <int MT_, int NT_, int WN_, int SPLIT_ = 1> struct conv3_shape {
 struct conv3_step {
     int run, tile, slot;
 };
-template <int SLOTS = CONV3_SLOTS>
+template <int SLOTS>
 static __device__ __forceinline__ conv3_step conv3_step_after(const conv3_step &s, int runs,
                                                               int stride) {
     if (s.run + 1 < runs)
@@ -440,6 +440,51 @@ template <class T, class S, bool BACK> struct conv3_block {
         conv3_multiply<T, S>(stage_of(stage), p.places.loaded, p.places.pitch, weights_of(weights),
                              warp, lane, acc);
     }
+    __device__ __forceinline__ conv3_step after(const conv3_step &s) const {
+        return conv3_step_after<S::SLOTS>(s, p.runs, (int)gridDim.x);
+    }
+    /* Until step `now` is transformed, and the copies of the next ones are under way. */
+    __device__ __forceinline__ void begin(const conv3_step &now, const conv3_step &next,
+                                          const conv3_step &later) const {
+        write_places(now);
+        write_places(next);
+        write_places(later);
+        conv3_write_tables<S, BACK>(p, first, scale(), mask(), thread);
+        __syncthreads();
+        for (conv3_step s = now; s.run < (p.resident ? p.runs : 1) && s.slot == 0; s = after(s))
+            load_weights(s, s.run);
+        load(now, 0, 0);
+        gpu_copy_commit();
+        if (p.stages == 3)
+            load(next, 1, 1);
+        gpu_copy_commit();
+        gpu_copy_wait<1>();
+        transform(now, 0, 0);
+    }
+    /* Starts the copies that a turn has to start: the next step's weights, and pixels. `last` is
+     * the step after `later`. */
+    __device__ __forceinline__ void load_ahead(const conv3_step &next, const conv3_step &later,
+                                               const conv3_step &last, int next_stage,
+                                               int parity) const {
+        if (!p.resident && on(next))
+            load_weights(next, parity ^ 1);
+        gpu_copy_commit();
+        if (p.stages == 3)
+            load(later, next_stage == 2 ? 0 : next_stage + 1, parity);
+        else
+            load(next, next_stage, 0);
+        gpu_copy_commit();
+        write_places(last);
+    }
+    __device__ __forceinline__ void transform_next(const conv3_step &next, int next_stage,
+                                                   int parity) const {
+        const bool three = p.stages == 3;
+        if (three) /* this thread's copies of the next step */
+            gpu_copy_wait<2>();
+        else
+            gpu_copy_wait<0>();
+        transform(next, next_stage, three ? parity ^ 1 : 0);
+    }
     /* Stores a complete tile, whose table of places is in `slot`, and adds to the sums. */
     __device__ __forceinline__ void finish(int slot, const float (&acc)[S::MT][S::NT][4],
                                            conv3_prefetched<T, S> &prefetched,
@@ -468,32 +513,14 @@ template <class T, class S, bool BACK>
 __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_product_args p) {
     gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
-    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
+    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N;
     const conv3_block<T, S, BACK> block = {p, shared, thread, thread / 32, thread % 32, first};
-    const bool three = p.stages == 3;
-
-    conv3_step now = {0, (int)blockIdx.x, 0};
-    conv3_step next = conv3_step_after(now, p.runs, stride);
-    conv3_step later = conv3_step_after(next, p.runs, stride);
-    block.write_places(now);
-    block.write_places(next);
-    block.write_places(later);
-    conv3_write_tables<S, BACK>(p, first, block.scale(), block.mask(), thread);
-    __syncthreads();
-    for (conv3_step s = now; s.run < (p.resident ? p.runs : 1) && s.slot == 0;
-         s = conv3_step_after(s, p.runs, stride))
-        block.load_weights(s, s.run);
-    block.load(now, 0, 0);
-    gpu_copy_commit();
-    if (three)
-        block.load(next, 1, 1);
-    gpu_copy_commit();
-    gpu_copy_wait<1>();
-    block.transform(now, 0, 0);
+    conv3_step now = {0, (int)blockIdx.x, 0}, next = block.after(now), later = block.after(next);
+    block.begin(now, next, later);
     __syncthreads();
 
     /* The turn in which the warp transforms; it multiplies in the other. */
-    const int side = three ? block.warp / 4 : 1;
+    const int side = p.stages == 3 ? block.warp / 4 : 1;
     float acc[S::WIDE][S::NT][4], own[S::MT][S::NT][4] = {};
     conv3_clear<S>(acc);
     conv3_prefetched<T, S> prefetched = {};
@@ -501,26 +528,14 @@ __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_product(const conv3_pr
     bool pending = false; /* SPLIT 2: `own` is still to be finished */
     int pending_slot = 0, stage = 0, parity = 0;
     while (block.on(now)) {
-        const conv3_step last = conv3_step_after(later, p.runs, stride);
+        const conv3_step last = block.after(later);
         const int next_stage = stage == p.stages - 1 ? 0 : stage + 1;
         const bool ends = now.run == p.runs - 1;
-        if (!p.resident && block.on(next))
-            block.load_weights(next, parity ^ 1);
-        gpu_copy_commit();
-        if (three)
-            block.load(later, next_stage == 2 ? 0 : next_stage + 1, parity);
-        else
-            block.load(next, next_stage, 0);
-        gpu_copy_commit();
-        block.write_places(last);
+        block.load_ahead(next, later, last, next_stage, parity);
 #pragma unroll 1
         for (int turn = 0; turn < 2; turn++) {
             if (turn == side) {
-                if (three) /* this thread's copies of the next step */
-                    gpu_copy_wait<2>();
-                else
-                    gpu_copy_wait<0>();
-                block.transform(next, next_stage, three ? parity ^ 1 : 0);
+                block.transform_next(next, next_stage, parity);
                 if (S::SPLIT == 2 && pending)
                     block.finish_split(pending_slot, own, prefetched, sums);
                 continue;

@@ -29,17 +29,7 @@ const shape_info shapes[SHAPES] = {
     {256, 128, false, 0.75}, {128, 128, false, 0.75}, {256, 64, false, 0.75},
     {128, 64, false, 0.75},  {256, 32, false, 1.0},   {128, 32, false, 1.0},
 };
-enum { STAGINGS = 4, VARIANTS = 5 };
-const staging stagings[STAGINGS] = {{true, 3}, {false, 3}, {true, 2}, {false, 2}};
-enum { SLOTS = conv3_wgmma_shape<1, 32>::SLOTS };
-
-struct choice {
-    enum shape shape;
-    conv3_places places;
-    staging staged;
-    int variant; /* its number, from 1 */
-    double cost;
-};
+enum { VARIANTS = 5, SLOTS = conv3_wgmma_shape<1, 32>::SLOTS };
 
 /* The shape with too many sums to keep them twice stores its tiles while the tensor cores rest.
  * That counts most if a tile has few runs. */
@@ -62,7 +52,7 @@ bool choice_of(const gpu_device &device, const product &p, int i, int k, choice 
     const conv3_places g = cut(p.n, p.hw, s.m, shared_limit(device), shared, cost);
     if (!g.places)
         return false;
-    *out = choice{(enum shape)i, g, t, 1 + i * STAGINGS + k, cost(g)};
+    *out = choice{i, g, t, 1 + i * STAGINGS + k, cost(g)};
     return true;
 }
 
@@ -84,51 +74,23 @@ int choices(const gpu_device &device, const product &p, int most, choice *out) {
     return count;
 }
 
-/* The variant with this number, or for 0 the one with the least guessed cost. False: it does not
- * fit. */
-bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
-    if (variant)
-        return choice_of(device, p, (variant - 1) / STAGINGS, (variant - 1) % STAGINGS, out);
-    return choices(device, p, 1, out) > 0;
-}
-
 template <class T, class S, bool BACK>
-cudaError_t launch(const conv3_product_args &p, int blocks, cudaStream_t stream) {
+cudaError_t launch_product(const conv3_product_args &p, int blocks, cudaStream_t stream) {
     return CHEX_LAUNCH((conv3_wgmma<T, S, BACK>), dim3((unsigned)blocks, (unsigned)(p.out / S::N)),
                        dim3(CONV3_THREADS), p.shared.bytes, stream, p);
 }
 
 template <class T, bool BACK>
-cudaError_t launch_shape(enum shape shape, const conv3_product_args &p, int blocks,
-                         cudaStream_t stream) {
+cudaError_t launch_shape(int shape, const conv3_product_args &p, int blocks, cudaStream_t stream) {
     switch (shape) {
-    case N128_256: return launch<T, conv3_wgmma_shape<2, 128>, BACK>(p, blocks, stream);
-    case N128_128: return launch<T, conv3_wgmma_shape<1, 128>, BACK>(p, blocks, stream);
-    case N64_256: return launch<T, conv3_wgmma_shape<2, 64>, BACK>(p, blocks, stream);
-    case N64_128: return launch<T, conv3_wgmma_shape<1, 64>, BACK>(p, blocks, stream);
-    case N32_256: return launch<T, conv3_wgmma_shape<2, 32>, BACK>(p, blocks, stream);
-    case N32_128: return launch<T, conv3_wgmma_shape<1, 32>, BACK>(p, blocks, stream);
+    case N128_256: return launch_product<T, conv3_wgmma_shape<2, 128>, BACK>(p, blocks, stream);
+    case N128_128: return launch_product<T, conv3_wgmma_shape<1, 128>, BACK>(p, blocks, stream);
+    case N64_256: return launch_product<T, conv3_wgmma_shape<2, 64>, BACK>(p, blocks, stream);
+    case N64_128: return launch_product<T, conv3_wgmma_shape<1, 64>, BACK>(p, blocks, stream);
+    case N32_256: return launch_product<T, conv3_wgmma_shape<2, 32>, BACK>(p, blocks, stream);
+    case N32_128: return launch_product<T, conv3_wgmma_shape<1, 32>, BACK>(p, blocks, stream);
     }
     return cudaErrorInvalidValue;
-}
-
-cudaError_t run(const gpu_device &device, const product &p, int variant, enum gpu_type type,
-                conv3_product_args &args, cudaStream_t stream) {
-    choice c;
-    if (!choose(device, p, variant, &c))
-        return cudaErrorInvalidValue;
-    const int blocks = complete_args(device, p, shapes[c.shape], c.places, c.staged, SLOTS, &args);
-    if (p.back)
-        return type == GPU_BF16 ? launch_shape<gpu_bf16, true>(c.shape, args, blocks, stream)
-                                : launch_shape<gpu_f16, true>(c.shape, args, blocks, stream);
-    return type == GPU_BF16 ? launch_shape<gpu_bf16, false>(c.shape, args, blocks, stream)
-                            : launch_shape<gpu_f16, false>(c.shape, args, blocks, stream);
-}
-
-cudaError_t forward(const gpu_device *device, const void *, const gpu_conv_forward *f, void *,
-                    cudaStream_t stream) {
-    conv3_product_args args = forward_args(*f);
-    return run(*device, forward_product(*f), f->variant, f->in.type, args, stream);
 }
 
 /* ---- dW ---- */
@@ -143,56 +105,34 @@ cudaError_t launch_weight(const conv3_weight_args &p, int splits, cudaStream_t s
                        stream, p);
 }
 
-template <class T>
-cudaError_t launch_weight_shape(const weight_choice &c, const conv3_weight_args &p,
-                                cudaStream_t stream) {
-    return c.wide ? launch_weight<T, conv3_weight_wgmma_shape<2>>(p, c.splits, stream)
-                  : launch_weight<T, conv3_weight_wgmma_shape<1>>(p, c.splits, stream);
-}
-
-/* The tiles that are compiled. */
-bool choose_weight_tile(const gpu_device &device, const gpu_conv_backward &b, weight_choice *out) {
-    return choose_weight(device, b, WEIGHT_GUESS, out) && out->places.tile >= 64;
-}
-
-cudaError_t backward_weight(const gpu_device &device, const gpu_conv_backward &b, void *workspace,
-                            cudaStream_t stream) {
-    weight_choice c;
-    if (!choose_weight_tile(device, b, &c))
-        return cudaErrorInvalidValue;
-    const conv3_weight_args args = weight_args(b, c, workspace);
-    CHEX_GPU_TRY(b.in.type == GPU_BF16 ? launch_weight_shape<gpu_bf16>(c, args, stream)
-                                       : launch_weight_shape<gpu_f16>(c, args, stream));
-    return add_parts(b, args, c.splits, stream);
-}
-
 /* ---- the algorithm ---- */
 
-cudaError_t backward(const gpu_device *device, const void *, const gpu_conv_backward *b,
-                     void *workspace, cudaStream_t stream) {
-    if (b->in_g.data) {
-        conv3_product_args args = backward_args(*b);
-        CHEX_GPU_TRY(run(*device, backward_product(*b), b->variant, b->in.type, args, stream));
+struct wgmma {
+    enum { SLOTS = ::SLOTS };
+    static bool runs_on(int capability) { return capability == 90; }
+    static const shape_info &shape_of(const choice &c) { return shapes[c.shape]; }
+    static bool choose(const gpu_device &device, const product &p, int variant, choice *out) {
+        if (variant)
+            return choice_of(device, p, (variant - 1) / STAGINGS, (variant - 1) % STAGINGS, out);
+        return choices(device, p, 1, out) > 0;
     }
-    return backward_weight(*device, *b, workspace, stream);
-}
-
-bool fits(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b) {
-    choice c;
-    weight_choice w;
-    if (device->capability != 90)
-        return false;
-    if (f)
-        return forward_fits(*f) && choose(*device, forward_product(*f), 0, &c);
-    return backward_fits(*b) && choose(*device, backward_product(*b), 0, &c) &&
-           choose_weight_tile(*device, *b, &w);
-}
-
-size_t workspace(const gpu_device *device, const void *, const gpu_conv_forward *,
-                 const gpu_conv_backward *b) {
-    weight_choice c;
-    return b && choose_weight_tile(*device, *b, &c) ? weight_bytes(*b, c) : 0;
-}
+    /* The tiles that are compiled. */
+    static bool choose_weight(const gpu_device &device, const gpu_conv_backward &b, int,
+                              weight_choice *out) {
+        return conv3::choose_weight(device, b, WEIGHT_GUESS, out) && out->places.tile >= 64;
+    }
+    template <class T, bool BACK>
+    static cudaError_t launch(int shape, const conv3_product_args &p, int blocks,
+                              cudaStream_t stream) {
+        return launch_shape<T, BACK>(shape, p, blocks, stream);
+    }
+    template <class T>
+    static cudaError_t launch_weight(const weight_choice &c, const conv3_weight_args &p,
+                                     cudaStream_t stream) {
+        return c.wide ? ::launch_weight<T, conv3_weight_wgmma_shape<2>>(p, c.splits, stream)
+                      : ::launch_weight<T, conv3_weight_wgmma_shape<1>>(p, c.splits, stream);
+    }
+};
 
 /* Of the product: shape and staging. */
 int variants(const gpu_device *device, const gpu_conv_forward *f, const gpu_conv_backward *b,
@@ -216,5 +156,5 @@ void variant_name(bool, int variant, char *out) {
 } // namespace
 
 extern "C" const struct gpu_conv_algo gpu_conv_algo_3x3_sm90 = {
-    "3x3-wgmma", fits,     nullptr, nullptr,  workspace,
-    forward,     backward, true,    variants, variant_name};
+    "3x3-wgmma",           conv3::fits<wgmma>,     nullptr, nullptr,  conv3::workspace<wgmma>,
+    conv3::forward<wgmma>, conv3::backward<wgmma>, true,    variants, variant_name};

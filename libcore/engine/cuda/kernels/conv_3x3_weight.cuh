@@ -221,16 +221,4 @@ __global__ void __launch_bounds__(CONV3_THREADS) conv3_weight(const conv3_weight
     conv3_write_part<S>(p, block.in, block.out, thread, acc);
 }
 
-/* Adds the parts of dW. */
-static __global__ void __launch_bounds__(GPU_PARTS_THREADS)
-    conv3_finish_weight(const float *parts, int part_count, int64_t count, float *to) {
-    gpu_begin();
-    __shared__ double sums[8][GPU_PARTS_ROW];
-    const int thread = (int)threadIdx.x;
-    const int64_t first = (int64_t)blockIdx.x * 128;
-    gpu_add_parts(parts, part_count, count, first, thread, sums);
-    if (thread < 128 && first + thread < count)
-        to[first + thread] = (float)sums[0][gpu_parts_at(thread)];
-}
-
 #endif

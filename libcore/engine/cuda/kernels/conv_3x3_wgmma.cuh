@@ -66,26 +66,10 @@ template <class T, class S, bool BACK>
 __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_wgmma(const conv3_product_args p) {
     gpu_begin();
     CHEX_DYNAMIC_SHARED(shared);
-    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N, stride = (int)gridDim.x;
+    const int thread = (int)threadIdx.x, first = (int)blockIdx.y * S::N;
     const conv3_block<T, S, BACK> block = {p, shared, thread, thread / 32, thread % 32, first};
-    const bool three = p.stages == 3;
-    auto after = [&](const conv3_step &s) { return conv3_step_after<S::SLOTS>(s, p.runs, stride); };
-
-    conv3_step now = {0, (int)blockIdx.x, 0}, next = after(now), later = after(next);
-    block.write_places(now);
-    block.write_places(next);
-    block.write_places(later);
-    conv3_write_tables<S, BACK>(p, first, block.scale(), block.mask(), thread);
-    __syncthreads();
-    for (conv3_step s = now; s.run < (p.resident ? p.runs : 1) && s.slot == 0; s = after(s))
-        block.load_weights(s, s.run);
-    block.load(now, 0, 0);
-    gpu_copy_commit();
-    if (three)
-        block.load(next, 1, 1);
-    gpu_copy_commit();
-    gpu_copy_wait<1>();
-    block.transform(now, 0, 0);
+    conv3_step now = {0, (int)blockIdx.x, 0}, next = block.after(now), later = block.after(next);
+    block.begin(now, next, later);
     gpu_async_fence();
     __syncthreads();
 
@@ -95,7 +79,7 @@ __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_wgmma(const conv3_prod
     bool pending = false; /* OWN: a tile is still to be finished */
     int pending_slot = 0, stage = 0, parity = 0;
     while (block.on(now)) {
-        const conv3_step last = after(later);
+        const conv3_step last = block.after(later);
         const int next_stage = stage == p.stages - 1 ? 0 : stage + 1;
         const bool ends = now.run == p.runs - 1;
         conv3_issue_products<T, S>(block.stage_of(stage), p.places,
@@ -103,20 +87,8 @@ __global__ void __launch_bounds__(CONV3_THREADS, 1) conv3_wgmma(const conv3_prod
                                    now.run > 0, acc);
         if (S::OWN ? pending : ends)
             block.prefetch(S::OWN ? pending_slot : now.slot, prefetched);
-        if (!p.resident && block.on(next))
-            block.load_weights(next, parity ^ 1);
-        gpu_copy_commit();
-        if (three)
-            block.load(later, next_stage == 2 ? 0 : next_stage + 1, parity);
-        else
-            block.load(next, next_stage, 0);
-        gpu_copy_commit();
-        block.write_places(last);
-        if (three) /* this thread's copies of the next step */
-            gpu_copy_wait<2>();
-        else
-            gpu_copy_wait<0>();
-        block.transform(next, next_stage, three ? parity ^ 1 : 0);
+        block.load_ahead(next, later, last, next_stage, parity);
+        block.transform_next(next, next_stage, parity);
         if constexpr (S::OWN)
             if (pending)
                 block.finish(pending_slot, own, prefetched, sums);

@@ -24,32 +24,44 @@
 #include "engine/cuda/host/gpu.h"
 
 /* CHEX_LAUNCH((kernel<T>), grid, block, shared bytes, stream, arguments...) returns a cudaError_t.
+ * cluster: blocks of a cluster; 1: no clusters.
  */
 #ifdef CHEX_GPU_EMULATED
 template <class... P>
-static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                                   cudaStream_t stream, P... args) {
-    return emulated::launch(kernel, grid, block, shared, stream, gpu_dependents_next(stream),
-                            args...);
+static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, dim3 cluster,
+                                   size_t shared, cudaStream_t stream, P... args) {
+    return emulated::launch_cluster(kernel, grid, block, cluster, shared, stream,
+                                    gpu_dependents_next(stream), args...);
 }
 #define CHEX_DYNAMIC_SHARED(name) unsigned char *name = emulated::dynamic_shared()
 #else
+static inline cudaLaunchAttribute gpu_cluster_attribute(dim3 cluster) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster.x;
+    attribute.val.clusterDim.y = cluster.y;
+    attribute.val.clusterDim.z = cluster.z;
+    return attribute;
+}
 /* cudaLaunchKernelExC returns the status of this launch. <<<>>> would need cudaGetLastError, which
  * may return an older status, such as the "not ready" of a queried event. */
 template <class... P>
-static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                                   cudaStream_t stream, P... args) {
+static cudaError_t gpu_launch_with(void (*kernel)(P...), dim3 grid, dim3 block, dim3 cluster,
+                                   size_t shared, cudaStream_t stream, P... args) {
     void *at[] = {const_cast<void *>(static_cast<const void *>(&args))...};
-    cudaLaunchAttribute dependent = {};
-    dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    dependent.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &dependent;
-    config.numAttrs = gpu_dependents_next(stream) ? 1 : 0;
+    config.attrs = attributes;
+    if (cluster.x * cluster.y * cluster.z > 1)
+        attributes[config.numAttrs++] = gpu_cluster_attribute(cluster);
+    if (gpu_dependents_next(stream)) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
     return cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), at);
 }
 #define CHEX_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
@@ -74,17 +86,18 @@ template <class K> static cudaError_t gpu_allow_shared(K kernel, size_t shared) 
 }
 
 template <class... P, class... A>
-static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-                              cudaStream_t stream, A... args) {
+static cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, dim3 cluster,
+                              size_t shared, cudaStream_t stream, A... args) {
     if (shared > GPU_SHARED_UNASKED) {
         const cudaError_t e = gpu_allow_shared(kernel, shared);
         if (e != cudaSuccess)
             return e;
     }
-    return gpu_launch_with<P...>(kernel, grid, block, shared, stream, static_cast<P>(args)...);
+    return gpu_launch_with<P...>(kernel, grid, block, cluster, shared, stream,
+                                 static_cast<P>(args)...);
 }
 #define CHEX_LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
-    gpu_launch(kernel, grid, block, shared, stream, __VA_ARGS__)
+    gpu_launch(kernel, grid, block, dim3(), shared, stream, __VA_ARGS__)
 
 /* The stream for the kernel that adds the parts which the last kernel of `stream` writes. */
 static inline cudaError_t gpu_side_stream(gpu_side *side, cudaStream_t stream, cudaStream_t *out) {
@@ -95,13 +108,6 @@ static inline cudaError_t gpu_side_stream(gpu_side *side, cudaStream_t stream, c
     const cudaError_t e = cudaEventRecord(side->parts_written, stream);
     return e == cudaSuccess ? cudaStreamWaitEvent(side->stream, side->parts_written, 0) : e;
 }
-
-#define CHEX_GPU_TRY(call)                                                                         \
-    do {                                                                                           \
-        cudaError_t gpu_try_ = (call);                                                             \
-        if (gpu_try_ != cudaSuccess)                                                               \
-            return gpu_try_;                                                                       \
-    } while (0)
 
 /* ---- element types ---- */
 

@@ -218,20 +218,15 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
 
 /* ---- launchers ---- */
 
-template <class T>
-static cudaError_t pool_images(const gpu_map &in, const gpu_norm &norm, float *pooled,
-                               cudaStream_t stream) {
-    return CHEX_LAUNCH(head_pool<T>, dim3((unsigned)in.n, (unsigned)lane_runs(in.channels)),
-                       LANE_THREADS, 0, stream, in, norm, pooled, (unsigned)(in.hw * in.hw));
-}
-
 cudaError_t gpu_head_forward(const struct gpu_map *in, const struct gpu_norm *norm,
                              const float *weight, const float *bias, int classes, float *pooled,
                              float *logits, cudaStream_t stream) {
     if (!lane_supports(in) || classes < 1)
         return cudaErrorInvalidValue;
     CHEX_GPU_TRY(gpu_with_type(in->type, [&](auto t) {
-        return pool_images<decltype(t)>(*in, lane_given(norm), pooled, stream);
+        return CHEX_LAUNCH(head_pool<decltype(t)>,
+                           dim3((unsigned)in->n, (unsigned)lane_runs(in->channels)), LANE_THREADS,
+                           0, stream, *in, lane_given(norm), pooled, (unsigned)(in->hw * in->hw));
     }));
     return CHEX_LAUNCH(head_linear, (unsigned)in->n, HEAD_THREADS, 0, stream, pooled, weight, bias,
                        in->channels, classes, logits);
@@ -245,15 +240,6 @@ cudaError_t gpu_loss(const float *logits, const int8_t *labels, int n, int class
                        scale, loss_out, dlogits);
 }
 
-template <class T>
-static cudaError_t map_backward(const gpu_map &in, const gpu_norm &norm, const float *dpooled,
-                                const gpu_map &in_g, bool add, const gpu_sums &sums,
-                                cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&in);
-    return CHEX_LAUNCH(head_map<T>, lane_grid(in.channels, pixels), LANE_THREADS, 0, stream, in,
-                       norm, dpooled, in_g, add, sums, (unsigned)pixels, (unsigned)(in.hw * in.hw));
-}
-
 cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *norm,
                               const float *weight, int classes, const float *pooled,
                               const float *dlogits, float *dpooled, float *dweight, float *dbias,
@@ -262,16 +248,17 @@ cudaError_t gpu_head_backward(const struct gpu_map *in, const struct gpu_norm *n
     if (!lane_supports(in) || !lane_same(in, in_g) || in->n > 65535 || classes < 1 ||
         classes > 65535 || (uintptr_t)dpooled % 16)
         return cudaErrorInvalidValue;
-    const unsigned channels = (unsigned)in->channels;
+    const unsigned channels = (unsigned)in->channels, area = (unsigned)(in->hw * in->hw);
+    const int64_t pixels = gpu_map_pixels(in);
     CHEX_GPU_TRY(CHEX_LAUNCH(head_weight, dim3((channels + 31) / 32, (unsigned)classes),
                              HEAD_THREADS, 0, stream, pooled, dlogits, in->n, in->channels, classes,
                              dweight, dbias));
-    CHEX_GPU_TRY(CHEX_LAUNCH(head_pooled,
-                             dim3((channels + HEAD_THREADS - 1) / HEAD_THREADS, (unsigned)in->n),
-                             HEAD_THREADS, 0, stream, weight, dlogits, in->channels, classes,
-                             (unsigned)(in->hw * in->hw), dpooled));
+    CHEX_GPU_TRY(CHEX_LAUNCH(
+        head_pooled, dim3((channels + HEAD_THREADS - 1) / HEAD_THREADS, (unsigned)in->n),
+        HEAD_THREADS, 0, stream, weight, dlogits, in->channels, classes, area, dpooled));
     return gpu_with_type(in->type, [&](auto t) {
-        return map_backward<decltype(t)>(*in, lane_given(norm), dpooled, *in_g, add,
-                                         lane_given(sums), stream);
+        return CHEX_LAUNCH(head_map<decltype(t)>, lane_grid(in->channels, pixels), LANE_THREADS, 0,
+                           stream, *in, lane_given(norm), dpooled, *in_g, add, lane_given(sums),
+                           (unsigned)pixels, area);
     });
 }

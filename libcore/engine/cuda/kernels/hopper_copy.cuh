@@ -104,45 +104,7 @@ template <class T> __device__ __forceinline__ T *gpu_cluster_shared(T *shared, u
 /* CHEX_LAUNCH with clusters of `cluster` blocks (dim3; at most 8 in all). The grid is a multiple of
  * the cluster in each dimension. Kernels wait in gpu_begin as always. */
 #define CHEX_LAUNCH_CLUSTER(kernel, grid, block, cluster, shared, stream, ...)                     \
-    gpu_launch_cluster(kernel, grid, block, cluster, shared, stream, __VA_ARGS__)
-
-template <class... P>
-static cudaError_t gpu_launch_cluster_with(void (*kernel)(P...), dim3 grid, dim3 block,
-                                           dim3 cluster, size_t shared, cudaStream_t stream,
-                                           P... args) {
-#ifdef CHEX_GPU_EMULATED
-    return emulated::launch_cluster(kernel, grid, block, cluster, shared, stream,
-                                    gpu_dependents_next(stream), args...);
-#else
-    void *at[] = {const_cast<void *>(static_cast<const void *>(&args))...};
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = cluster.x;
-    attributes[0].val.clusterDim.y = cluster.y;
-    attributes[0].val.clusterDim.z = cluster.z;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = gpu_dependents_next(stream) ? 2 : 1;
-    return cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), at);
-#endif
-}
-template <class... P, class... A>
-static cudaError_t gpu_launch_cluster(void (*kernel)(P...), dim3 grid, dim3 block, dim3 cluster,
-                                      size_t shared, cudaStream_t stream, A... args) {
-    if (shared > GPU_SHARED_UNASKED) {
-        const cudaError_t e = gpu_allow_shared(kernel, shared);
-        if (e != cudaSuccess)
-            return e;
-    }
-    return gpu_launch_cluster_with<P...>(kernel, grid, block, cluster, shared, stream,
-                                         static_cast<P>(args)...);
-}
+    gpu_launch(kernel, grid, block, cluster, shared, stream, __VA_ARGS__)
 
 /* Number of clusters of this shape that the device can run at once; 0 if none. */
 template <class... P>
@@ -156,11 +118,7 @@ static cudaError_t gpu_active_clusters(void (*kernel)(P...), dim3 block, dim3 cl
     (void)block;
     return emulated::active_clusters(cluster, clusters_out);
 #else
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster.x;
-    attribute.val.clusterDim.y = cluster.y;
-    attribute.val.clusterDim.z = cluster.z;
+    cudaLaunchAttribute attribute = gpu_cluster_attribute(cluster);
     cudaLaunchConfig_t config = {};
     config.gridDim = cluster;
     config.blockDim = block;

@@ -52,7 +52,7 @@ static __device__ __forceinline__ uint64_t gpu_matrix_at(uint64_t matrix, int by
 }
 
 /* d (64 x N, fp32) = a (64 x 16) b (16 x N), + d if accumulate. T: 16-bit type of a and b.
- *   - N: 32, 64, 96, 128 or 256. d: N / 2 registers. Lane l of warp w of the group has, in d[4 j +
+ *   - N: 32, 64 or 128. d: N / 2 registers. Lane l of warp w of the group has, in d[4 j +
  *     2 h + i], row 16 w + l / 4 + 8 h and column 8 j + 2 (l % 4) + i, as after gpu_mma_16816.
  *   - A_T, B_T: the matrix in shared memory is transposed (see above).
  *   - gpu_wgmma_a: a in registers; those of gpu_mma_16816 for the warp's 16 rows. */
@@ -124,13 +124,6 @@ template <> struct gpu_is_bf16<gpu_bf16> { static constexpr bool value = true; }
     WGMMA_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define WGMMA_64                                                                                   \
     WGMMA_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA_128                                                                                  \
-    WGMMA_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "       \
-             "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, "    \
-             "%95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "     \
-             "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "      \
-             "%122, %123, %124, %125, %126, %127"
-
 /* One product. LIST: names of d; A, ON, FLAGS: text of the operand a, of accumulate, and of the
  * immediate values. */
 #define WGMMA_TEXT(TYPE, N, LIST, A, B, ON, FLAGS)                                                 \
@@ -155,14 +148,8 @@ template <> struct gpu_is_bf16<gpu_bf16> { static constexpr bool value = true; }
             WGMMA_SHARED(TYPE, 32, WGMMA_16, "%16", "%17", "%18", "%19", "%20", WGMMA_D16(0));     \
         if constexpr (N == 64)                                                                     \
             WGMMA_SHARED(TYPE, 64, WGMMA_32, "%32", "%33", "%34", "%35", "%36", WGMMA_D32);        \
-        if constexpr (N == 96)                                                                     \
-            WGMMA_SHARED(TYPE, 96, WGMMA_48, "%48", "%49", "%50", "%51", "%52", WGMMA_D32,         \
-                         WGMMA_D16(32));                                                           \
         if constexpr (N == 128)                                                                    \
             WGMMA_SHARED(TYPE, 128, WGMMA_64, "%64", "%65", "%66", "%67", "%68", WGMMA_D64);       \
-        if constexpr (N == 256)                                                                    \
-            WGMMA_SHARED(TYPE, 256, WGMMA_128, "%128", "%129", "%130", "%131", "%132", WGMMA_D64,  \
-                         WGMMA_D16(64), WGMMA_D16(80), WGMMA_D16(96), WGMMA_D16(112));             \
     } while (0)
 #define WGMMA_OF_REGISTERS(TYPE)                                                                   \
     do {                                                                                           \
@@ -172,21 +159,14 @@ template <> struct gpu_is_bf16<gpu_bf16> { static constexpr bool value = true; }
         if constexpr (N == 64)                                                                     \
             WGMMA_REGISTERS(TYPE, 64, WGMMA_32, "%32", "%33", "%34", "%35", "%36", "%37", "%38",   \
                             WGMMA_D32);                                                            \
-        if constexpr (N == 96)                                                                     \
-            WGMMA_REGISTERS(TYPE, 96, WGMMA_48, "%48", "%49", "%50", "%51", "%52", "%53", "%54",   \
-                            WGMMA_D32, WGMMA_D16(32));                                             \
         if constexpr (N == 128)                                                                    \
             WGMMA_REGISTERS(TYPE, 128, WGMMA_64, "%64", "%65", "%66", "%67", "%68", "%69", "%70",  \
                             WGMMA_D64);                                                            \
-        if constexpr (N == 256)                                                                    \
-            WGMMA_REGISTERS(TYPE, 256, WGMMA_128, "%128", "%129", "%130", "%131", "%132", "%133",  \
-                            "%134", WGMMA_D64, WGMMA_D16(64), WGMMA_D16(80), WGMMA_D16(96),        \
-                            WGMMA_D16(112));                                                       \
     } while (0)
 
 template <class T, int N, bool A_T, bool B_T>
 __device__ __forceinline__ void gpu_wgmma(float *d, uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "see the declaration");
+    static_assert(N == 32 || N == 64 || N == 128, "see the declaration");
     if constexpr (gpu_is_bf16<T>::value)
         WGMMA_OF_SHARED("bf16");
     else
@@ -195,7 +175,7 @@ __device__ __forceinline__ void gpu_wgmma(float *d, uint64_t a, uint64_t b, bool
 template <class T, int N, bool B_T>
 __device__ __forceinline__ void gpu_wgmma_a(float *d, const uint32_t a[4], uint64_t b,
                                             bool accumulate) {
-    static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "see the declaration");
+    static_assert(N == 32 || N == 64 || N == 128, "see the declaration");
     if constexpr (gpu_is_bf16<T>::value)
         WGMMA_OF_REGISTERS("bf16");
     else

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Maximum and average pooling of a normalised map, forward and backward.
+ * Maximum and average pooling of a normalised map, forward and backward: the windows of DenseNet
+ * and ResNet, which are 3x3 maxima after a ReLU and 2x2 means.
  *
  * Layout: lanes.cuh. A thread of a forward kernel computes an output pixel. A thread of a backward
  * kernel computes input pixels: it gathers from all windows that contain them. Nothing is
@@ -30,36 +31,6 @@ struct pool_best {
     float v[LANE];
     int at[LANE];
 };
-
-/* Compares tap `tap` with the best so far. A larger value wins, and the first NaN. */
-static __device__ __forceinline__ void best_of(pool_best &best, const lane_norm &n,
-                                               const float x[LANE], int tap) {
-    for (int i = 0; i < LANE; i++) {
-        const float y = lane_normed(n, i, x[i]);
-        const bool wins = y > best.v[i] || (y != y && best.v[i] == best.v[i]);
-        best.v[i] = wins ? y : best.v[i];
-        best.at[i] = wins ? tap : best.at[i];
-    }
-}
-
-/* The maximum of the window at (y, x), any size. */
-template <class T>
-static __device__ __forceinline__ pool_best best_of_any(const lane_norm &n, const gpu_map &in,
-                                                        int kernel, int image, int y, int x,
-                                                        int c) {
-    pool_best best;
-    for (int i = 0; i < LANE; i++) {
-        best.v[i] = -INFINITY;
-        best.at[i] = max(-y, 0) * kernel + max(-x, 0); /* the first inside the map */
-    }
-    for (int ky = max(-y, 0); ky < min(kernel, in.hw - y); ky++)
-        for (int kx = max(-x, 0); kx < min(kernel, in.hw - x); kx++) {
-            float v[LANE];
-            gpu_read_run<LANE>(v, lane_at<const T>(in, pixel_at(image, y + ky, x + kx, in.hw), c));
-            best_of(best, n, v, ky * kernel + kx);
-        }
-    return best;
-}
 
 /* The maximum of the 3x3 window at (y, x) after a ReLU. Because of the ReLU the search starts with
  * value 0 at the first tap inside the map.
@@ -109,8 +80,7 @@ static __device__ __forceinline__ void put_arg(uint8_t *arg, const int at[LANE])
     *reinterpret_cast<uint2 *>(arg) = bytes;
 }
 
-/* NINE: 3x3 window after a ReLU. */
-template <class T, bool NINE>
+template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
     maxpool_forward(gpu_map in, gpu_norm norm, gpu_window win, gpu_map out, uint8_t *arg,
                     gpu_stats stats, unsigned pixels) {
@@ -121,8 +91,7 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
     for (unsigned p = l.start; p < l.end; p += l.step) {
         const pool_pixel o = pixel_of(p, out.hw);
         const int y = o.y * win.stride - win.pad, x = o.x * win.stride - win.pad;
-        pool_best best = NINE ? maximum_3x3<T>(n, in, o.image, y, x, l.c)
-                              : best_of_any<T>(n, in, win.kernel, o.image, y, x, l.c);
+        pool_best best = maximum_3x3<T>(n, in, o.image, y, x, l.c);
         const lane_run<T> raw = gpu_pack_run<T, LANE>(best.v);
         gpu_store_run(lane_at<T>(out, p, l.c), raw);
         if (arg)
@@ -131,57 +100,6 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
         lane_stats_add(s, best.v);
     }
     lane_stats_finish(s, stats, l, out.channels, pixels);
-}
-
-/* The outputs whose windows contain input coordinate i: [*first, *end). */
-static __device__ __forceinline__ void windows_of(int i, int kernel, int stride, int pad, int size,
-                                                  int *first, int *end) {
-    const int t = i + pad;
-    *first = t < kernel ? 0 : (t - kernel) / stride + 1;
-    *end = min(t / stride + 1, size);
-}
-
-/* Adds the gradient of output pixel q to the channels whose maximum was at `tap`. */
-template <class T>
-static __device__ __forceinline__ void add_won(const lane_deferred_grad &deferred_grad,
-                                               const gpu_deferred_grad &out, const uint8_t *arg,
-                                               unsigned q, int c, int tap, float dv[LANE]) {
-    const uint2 bytes = *reinterpret_cast<const uint2 *>(arg + (int64_t)q * out.g.channels + c);
-    float d[LANE];
-    lane_read_grad<T>(deferred_grad, out, q, c, d);
-    for (int i = 0; i < LANE; i++) {
-        const int at = (int)((i < 4 ? bytes.x : bytes.y) >> 8 * (i % 4) & 255u);
-        dv[i] += at == tap ? d[i] : 0.0f;
-    }
-}
-
-/* Any window: a thread computes one input pixel. */
-template <class T>
-__global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
-    maxpool_backward(gpu_deferred_grad out, const uint8_t *arg, gpu_window win, gpu_map in,
-                     gpu_norm norm, gpu_map in_g, bool add, gpu_sums sums, unsigned pixels) {
-    gpu_begin();
-    const lane_place l = lane_here(in.channels, pixels);
-    const lane_norm n = lane_norm_of(norm, l);
-    const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);
-    lane_sums s = lane_sums_of(norm, l);
-    for (unsigned p = l.start; p < l.end; p += l.step) {
-        const pool_pixel i = pixel_of(p, in.hw);
-        int y0, y1, x0, x1;
-        windows_of(i.y, win.kernel, win.stride, win.pad, out.g.hw, &y0, &y1);
-        windows_of(i.x, win.kernel, win.stride, win.pad, out.g.hw, &x0, &x1);
-        const bool normed = norm.mean != nullptr;
-        const lane_loads<T> loads = lane_load<T>(in, in_g, normed, add, p, l.c);
-        float dv[LANE] = {};
-        for (int y = y0; y < y1; y++)
-            for (int x = x0; x < x1; x++)
-                add_won<T>(deferred_grad, out, arg, pixel_at(i.image, y, x, out.g.hw), l.c,
-                           (i.y + win.pad - y * win.stride) * win.kernel + i.x + win.pad -
-                               x * win.stride,
-                           dv);
-        lane_backward<T>(dv, loads, n, in_g, normed, add, p, l.c, s);
-    }
-    lane_sums_finish(s, sums, norm, l, in.channels, pixels);
 }
 
 /* ---- maximum of 3x3 windows with stride 2 and padding 1, backward ----
@@ -234,9 +152,9 @@ static __device__ __forceinline__ void add_window(const lane_deferred_grad &defe
 
 /* windows: number of output pixels; pixels: number of input pixels. */
 template <class T>
-__global__ void __launch_bounds__(LANE_THREADS, 2)
-    maxpool_backward_3x3(gpu_deferred_grad out, const uint8_t *arg, gpu_map in, gpu_norm norm,
-                         gpu_map in_g, bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
+__global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
+    maxpool_backward(gpu_deferred_grad out, const uint8_t *arg, gpu_map in, gpu_norm norm,
+                     gpu_map in_g, bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
     gpu_begin();
     const lane_place l = lane_here(in.channels, windows);
     const lane_norm n = lane_norm_of(norm, l);
@@ -274,29 +192,29 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
 
 /* ---- average ---- */
 
-/* K: size of the kernel; 0: any_kernel. */
-template <class T, int K>
+enum { MEAN_SIDE = 2 }; /* of a window */
+
+template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 3 : 2)
-    avgpool_forward(gpu_map in, gpu_norm norm, int any_kernel, gpu_map out, gpu_stats stats,
-                    unsigned pixels) {
+    avgpool_forward(gpu_map in, gpu_norm norm, gpu_map out, gpu_stats stats, unsigned pixels) {
     gpu_begin();
     const lane_place l = lane_here(out.channels, pixels);
     const lane_norm n = lane_norm_of(norm, l);
-    const int kernel = K ? K : any_kernel;
     lane_stats s = {};
     for (unsigned p = l.start; p < l.end; p += l.step) {
         const pool_pixel o = pixel_of(p, out.hw);
         float sum[LANE] = {};
-        for (int ky = 0; ky < kernel; ky++)
-            for (int kx = 0; kx < kernel; kx++) {
+        for (int ky = 0; ky < MEAN_SIDE; ky++)
+            for (int kx = 0; kx < MEAN_SIDE; kx++) {
                 float v[LANE];
-                const unsigned q = pixel_at(o.image, o.y * kernel + ky, o.x * kernel + kx, in.hw);
+                const unsigned q =
+                    pixel_at(o.image, o.y * MEAN_SIDE + ky, o.x * MEAN_SIDE + kx, in.hw);
                 gpu_read_run<LANE>(v, lane_at<const T>(in, q, l.c));
                 for (int i = 0; i < LANE; i++)
                     sum[i] += lane_normed(n, i, v[i]);
             }
         for (int i = 0; i < LANE; i++)
-            sum[i] = sum[i] / (float)(kernel * kernel);
+            sum[i] = sum[i] / (float)(MEAN_SIDE * MEAN_SIDE);
         const lane_run<T> raw = gpu_pack_run<T, LANE>(sum);
         gpu_store_run(lane_at<T>(out, p, l.c), raw);
         gpu_unpack_run(sum, raw);
@@ -325,16 +243,16 @@ back_square(const float dv[LANE], const gpu_map &in, const lane_norm &n, const g
 
 /* A thread computes the input pixels of one window. windows: number of windows, including partial
  * ones at the map's edge; pixels: number of input pixels. */
-template <class T, int K>
+template <class T>
 __global__ void __launch_bounds__(LANE_THREADS, 2)
-    avgpool_backward(gpu_deferred_grad out, int any_kernel, gpu_map in, gpu_norm norm, gpu_map in_g,
-                     bool add, gpu_sums sums, unsigned windows, unsigned pixels) {
+    avgpool_backward(gpu_deferred_grad out, gpu_map in, gpu_norm norm, gpu_map in_g, bool add,
+                     gpu_sums sums, unsigned windows, unsigned pixels) {
     gpu_begin();
     const lane_place l = lane_here(in.channels, windows);
     const lane_norm n = lane_norm_of(norm, l);
     const lane_deferred_grad deferred_grad = lane_deferred_grad_of(out, l);
-    const int kernel = K ? K : any_kernel, across = (in.hw + kernel - 1) / kernel;
-    constexpr int SIDE = K && sizeof(T) == 2 ? K : 1;
+    const int across = (in.hw + MEAN_SIDE - 1) / MEAN_SIDE;
+    constexpr int SIDE = sizeof(T) == 2 ? MEAN_SIDE : 1;
     const bool normed = norm.mean != nullptr;
     lane_sums s = lane_sums_of(norm, l);
     for (unsigned p = l.start; p < l.end; p += l.step) {
@@ -343,10 +261,10 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
         if (o.y < out.g.hw && o.x < out.g.hw) {
             lane_read_grad<T>(deferred_grad, out, pixel_at(o.image, o.y, o.x, out.g.hw), l.c, dv);
             for (int i = 0; i < LANE; i++)
-                dv[i] = dv[i] / (float)(kernel * kernel);
+                dv[i] = dv[i] / (float)(MEAN_SIDE * MEAN_SIDE);
         }
-        for (int y = o.y * kernel; y < (o.y + 1) * kernel; y += SIDE)
-            for (int x = o.x * kernel; x < (o.x + 1) * kernel; x += SIDE)
+        for (int y = o.y * MEAN_SIDE; y < (o.y + 1) * MEAN_SIDE; y += SIDE)
+            for (int x = o.x * MEAN_SIDE; x < (o.x + 1) * MEAN_SIDE; x += SIDE)
                 back_square<T, SIDE>(dv, in, n, in_g, normed, add, o.image, y, x, l.c, s);
     }
     lane_sums_finish(s, sums, norm, l, in.channels, pixels);
@@ -354,106 +272,65 @@ __global__ void __launch_bounds__(LANE_THREADS, 2)
 
 /* ---- launchers ---- */
 
-template <class T>
-static cudaError_t max_forward(const gpu_map &in, const gpu_norm &norm, gpu_window win,
-                               const gpu_map &out, uint8_t *arg, const gpu_stats &stats,
-                               cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&out);
-    const dim3 grid = lane_grid(out.channels, pixels);
-    if (win.kernel == 3 && norm.mean && norm.relu)
-        return CHEX_LAUNCH((maxpool_forward<T, true>), grid, LANE_THREADS, 0, stream, in, norm, win,
-                           out, arg, stats, (unsigned)pixels);
-    return CHEX_LAUNCH((maxpool_forward<T, false>), grid, LANE_THREADS, 0, stream, in, norm, win,
-                       out, arg, stats, (unsigned)pixels);
-}
-
 cudaError_t gpu_maxpool_forward(const struct gpu_map *in, const struct gpu_norm *norm,
                                 struct gpu_window window, const struct gpu_map *out, uint8_t *arg,
                                 const struct gpu_stats *stats, cudaStream_t stream) {
-    /* Every window must contain a pixel; tap numbers must fit in a byte. */
-    const bool fits = window.kernel > 0 && window.kernel <= 16 && window.stride > 0 &&
-                      window.pad >= 0 && window.pad < window.kernel && out->hw > 0 &&
+    const int64_t pixels = gpu_map_pixels(out);
+    /* Every window must contain a pixel. */
+    const bool fits = window.kernel == 3 && window.stride > 0 && window.pad >= 0 &&
+                      window.pad < 3 && out->hw > 0 &&
                       (out->hw - 1) * window.stride - window.pad < in->hw;
-    if (!fits || !lane_supports(in) || !lane_same(in, out))
+    if (!fits || !norm || !norm->mean || !norm->relu || !lane_supports(in) || !lane_same(in, out))
         return cudaErrorInvalidValue;
     return gpu_with_type(in->type, [&](auto t) {
-        return max_forward<decltype(t)>(*in, lane_given(norm), window, *out, arg, lane_given(stats),
-                                        stream);
+        return CHEX_LAUNCH(maxpool_forward<decltype(t)>, lane_grid(out->channels, pixels),
+                           LANE_THREADS, 0, stream, *in, *norm, window, *out, arg,
+                           lane_given(stats), (unsigned)pixels);
     });
-}
-
-template <class T>
-static cudaError_t max_backward(const gpu_deferred_grad &out, const uint8_t *arg, gpu_window win,
-                                const gpu_map &in, const gpu_norm &norm, const gpu_map &in_g,
-                                bool add, const gpu_sums &sums, cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&in), windows = gpu_map_pixels(&out.g);
-    if constexpr (sizeof(T) == 2)
-        if (win.kernel == 3 && win.stride == 2 && win.pad == 1 && out.g.hw == (in.hw + 1) / 2)
-            return CHEX_LAUNCH((maxpool_backward_3x3<T>), lane_grid(in.channels, windows),
-                               LANE_THREADS, 0, stream, out, arg, in, norm, in_g, add, sums,
-                               (unsigned)windows, (unsigned)pixels);
-    return CHEX_LAUNCH((maxpool_backward<T>), lane_grid(in.channels, pixels), LANE_THREADS, 0,
-                       stream, out, arg, win, in, norm, in_g, add, sums, (unsigned)pixels);
 }
 
 cudaError_t gpu_maxpool_backward(const struct gpu_deferred_grad *out, const uint8_t *arg,
                                  struct gpu_window window, const struct gpu_map *in,
                                  const struct gpu_norm *norm, const struct gpu_map *in_g, bool add,
                                  const struct gpu_sums *sums, cudaStream_t stream) {
-    if (!lane_supports(in) || !lane_same(in, in_g) || !lane_same(in, &out->g))
+    const int64_t windows = gpu_map_pixels(&out->g);
+    if (window.kernel != 3 || window.stride != 2 || window.pad != 1 ||
+        out->g.hw != (in->hw + 1) / 2 || !lane_supports(in) || !lane_same(in, in_g) ||
+        !lane_same(in, &out->g))
         return cudaErrorInvalidValue;
     return gpu_with_type(in->type, [&](auto t) {
-        return max_backward<decltype(t)>(*out, arg, window, *in, lane_given(norm), *in_g, add,
-                                         lane_given(sums), stream);
+        return CHEX_LAUNCH(maxpool_backward<decltype(t)>, lane_grid(in->channels, windows),
+                           LANE_THREADS, 0, stream, *out, arg, *in, lane_given(norm), *in_g, add,
+                           lane_given(sums), (unsigned)windows, (unsigned)gpu_map_pixels(in));
     });
-}
-
-template <class T>
-static cudaError_t avg_forward(const gpu_map &in, const gpu_norm &norm, int kernel,
-                               const gpu_map &out, const gpu_stats &stats, cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&out);
-    const dim3 grid = lane_grid(out.channels, pixels);
-    if (kernel == 2)
-        return CHEX_LAUNCH((avgpool_forward<T, 2>), grid, LANE_THREADS, 0, stream, in, norm, kernel,
-                           out, stats, (unsigned)pixels);
-    return CHEX_LAUNCH((avgpool_forward<T, 0>), grid, LANE_THREADS, 0, stream, in, norm, kernel,
-                       out, stats, (unsigned)pixels);
 }
 
 cudaError_t gpu_avgpool_forward(const struct gpu_map *in, const struct gpu_norm *norm, int kernel,
                                 const struct gpu_map *out, const struct gpu_stats *stats,
                                 cudaStream_t stream) {
-    if (kernel < 1 || out->hw < 1 || out->hw > in->hw / kernel || !lane_supports(in) ||
+    const int64_t pixels = gpu_map_pixels(out);
+    if (kernel != MEAN_SIDE || out->hw < 1 || out->hw > in->hw / MEAN_SIDE || !lane_supports(in) ||
         !lane_same(in, out))
         return cudaErrorInvalidValue;
     return gpu_with_type(in->type, [&](auto t) {
-        return avg_forward<decltype(t)>(*in, lane_given(norm), kernel, *out, lane_given(stats),
-                                        stream);
+        return CHEX_LAUNCH(avgpool_forward<decltype(t)>, lane_grid(out->channels, pixels),
+                           LANE_THREADS, 0, stream, *in, lane_given(norm), *out, lane_given(stats),
+                           (unsigned)pixels);
     });
-}
-
-template <class T>
-static cudaError_t avg_backward(const gpu_deferred_grad &out, int kernel, const gpu_map &in,
-                                const gpu_norm &norm, const gpu_map &in_g, bool add,
-                                const gpu_sums &sums, cudaStream_t stream) {
-    const int64_t across = (in.hw + kernel - 1) / kernel, windows = in.n * across * across;
-    const unsigned pixels = (unsigned)gpu_map_pixels(&in);
-    const dim3 grid = lane_grid(in.channels, windows);
-    if (kernel == 2)
-        return CHEX_LAUNCH((avgpool_backward<T, 2>), grid, LANE_THREADS, 0, stream, out, kernel, in,
-                           norm, in_g, add, sums, (unsigned)windows, pixels);
-    return CHEX_LAUNCH((avgpool_backward<T, 0>), grid, LANE_THREADS, 0, stream, out, kernel, in,
-                       norm, in_g, add, sums, (unsigned)windows, pixels);
 }
 
 cudaError_t gpu_avgpool_backward(const struct gpu_deferred_grad *out, int kernel,
                                  const struct gpu_map *in, const struct gpu_norm *norm,
                                  const struct gpu_map *in_g, bool add, const struct gpu_sums *sums,
                                  cudaStream_t stream) {
-    if (kernel < 1 || !lane_supports(in) || !lane_same(in, in_g) || !lane_same(in, &out->g))
+    const int64_t across = (in->hw + MEAN_SIDE - 1) / MEAN_SIDE;
+    const int64_t windows = in->n * across * across;
+    if (kernel != MEAN_SIDE || !lane_supports(in) || !lane_same(in, in_g) ||
+        !lane_same(in, &out->g))
         return cudaErrorInvalidValue;
     return gpu_with_type(in->type, [&](auto t) {
-        return avg_backward<decltype(t)>(*out, kernel, *in, lane_given(norm), *in_g, add,
-                                         lane_given(sums), stream);
+        return CHEX_LAUNCH(avgpool_backward<decltype(t)>, lane_grid(in->channels, windows),
+                           LANE_THREADS, 0, stream, *out, *in, lane_given(norm), *in_g, add,
+                           lane_given(sums), (unsigned)windows, (unsigned)gpu_map_pixels(in));
     });
 }

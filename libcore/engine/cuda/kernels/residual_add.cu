@@ -139,14 +139,6 @@ __global__ void __launch_bounds__(LANE_THREADS, sizeof(T) == 2 ? 2 : 1)
 
 /* ---- launchers ---- */
 
-template <class T>
-static cudaError_t forward(const gpu_map &in, const gpu_norm &norm, const gpu_map &side,
-                           const gpu_norm &side_norm, const gpu_map &out, cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&out);
-    return CHEX_LAUNCH(residual_forward<T>, lane_grid(out.channels, pixels), LANE_THREADS, 0,
-                       stream, in, norm, side, side_norm, out, (unsigned)pixels);
-}
-
 static bool same_shape(const gpu_map *a, const gpu_map *b) {
     return lane_same(a, b) && a->hw == b->hw;
 }
@@ -154,21 +146,14 @@ static bool same_shape(const gpu_map *a, const gpu_map *b) {
 cudaError_t gpu_residual_add_forward(const struct gpu_map *in, const struct gpu_norm *norm,
                                      const struct gpu_map *side, const struct gpu_norm *side_norm,
                                      const struct gpu_map *out, cudaStream_t stream) {
+    const int64_t pixels = gpu_map_pixels(out);
     if (!lane_supports(out) || !same_shape(out, in) || !same_shape(out, side))
         return cudaErrorInvalidValue;
     return gpu_with_type(in->type, [&](auto t) {
-        return forward<decltype(t)>(*in, lane_given(norm), *side, lane_given(side_norm), *out,
-                                    stream);
+        return CHEX_LAUNCH(residual_forward<decltype(t)>, lane_grid(out->channels, pixels),
+                           LANE_THREADS, 0, stream, *in, lane_given(norm), *side,
+                           lane_given(side_norm), *out, (unsigned)pixels);
     });
-}
-
-template <class T>
-static cudaError_t backward(const gpu_deferred_grad &out, const gpu_map &out_x,
-                            const residual_branch &in, const residual_branch &side,
-                            cudaStream_t stream) {
-    const int64_t pixels = gpu_map_pixels(&out_x);
-    return CHEX_LAUNCH(residual_backward<T>, lane_grid(out_x.channels, pixels), LANE_THREADS, 0,
-                       stream, out, out_x, in, side, (unsigned)pixels);
 }
 
 cudaError_t gpu_residual_add_backward(const struct gpu_deferred_grad *out,
@@ -178,12 +163,15 @@ cudaError_t gpu_residual_add_backward(const struct gpu_deferred_grad *out,
                                       const struct gpu_map *side, const struct gpu_norm *side_norm,
                                       const struct gpu_map *side_g, bool side_add,
                                       const struct gpu_sums *side_sums, cudaStream_t stream) {
+    const int64_t pixels = gpu_map_pixels(out_x);
     if (!lane_supports(out_x) || !same_shape(out_x, &out->g) || !same_shape(out_x, in) ||
         !same_shape(out_x, in_g) || !same_shape(out_x, side) || !same_shape(out_x, side_g))
         return cudaErrorInvalidValue;
     const residual_branch a = {*in, *in_g, lane_given(norm), lane_given(sums), add};
     const residual_branch b = {*side, *side_g, lane_given(side_norm), lane_given(side_sums),
                                side_add};
-    return gpu_with_type(in->type,
-                         [&](auto t) { return backward<decltype(t)>(*out, *out_x, a, b, stream); });
+    return gpu_with_type(in->type, [&](auto t) {
+        return CHEX_LAUNCH(residual_backward<decltype(t)>, lane_grid(out_x->channels, pixels),
+                           LANE_THREADS, 0, stream, *out, *out_x, a, b, (unsigned)pixels);
+    });
 }

@@ -523,12 +523,6 @@ __global__ void __launch_bounds__(STEM_THREADS)
     folded[2 * at + 1] = gpu_round<T>((float)of_1);
 }
 
-template <class T>
-cudaError_t launch_backward(const backward_args &args, int blocks, cudaStream_t stream) {
-    return CHEX_LAUNCH(stem_backward<T>, dim3((unsigned)blocks), dim3(STEM_THREADS),
-                       (size_t)BACKWARD_BYTES, stream, args);
-}
-
 } // namespace
 
 extern "C" size_t gpu_stem_folded_bytes(void) { return WEIGHT_BYTES; }
@@ -537,12 +531,10 @@ extern "C" cudaError_t gpu_stem_fold(const float *w, const float mean[3], const 
                                      enum gpu_type type, void *folded_out, cudaStream_t stream) {
     const dim3 grid(STEM_OUT * STEM_ROWS * 8 / STEM_THREADS), block(STEM_THREADS);
     const stem_colours colours = colours_of(mean, std);
-    if (type == GPU_F32)
-        return cudaErrorInvalidValue;
-    return type == GPU_BF16 ? CHEX_LAUNCH(stem_fold<gpu_bf16>, grid, block, 0, stream, w, colours,
-                                          (gpu_bf16 *)folded_out)
-                            : CHEX_LAUNCH(stem_fold<gpu_f16>, grid, block, 0, stream, w, colours,
-                                          (gpu_f16 *)folded_out);
+    return gpu_with_16_bits(type, [&](auto t) {
+        using T = decltype(t);
+        return CHEX_LAUNCH(stem_fold<T>, grid, block, 0, stream, w, colours, (T *)folded_out);
+    });
 }
 
 extern "C" cudaError_t gpu_stem_forward(const struct gpu_device *device, const float *grey, int n,
@@ -550,12 +542,12 @@ extern "C" cudaError_t gpu_stem_forward(const struct gpu_device *device, const f
                                         const struct gpu_stats *stats, cudaStream_t stream) {
     forward_args args = {grey, folded, tiles_of(grey, n, size, FORWARD_ROWS), *out, *stats};
     const int blocks = blocks_of(*device, args.tiles);
-    if (out->type == GPU_F32 || out->hw != args.tiles.hw || out->channels != STEM_OUT)
+    if (out->hw != args.tiles.hw || out->channels != STEM_OUT)
         return cudaErrorInvalidValue;
-    return out->type == GPU_BF16 ? CHEX_LAUNCH(stem_forward<gpu_bf16>, dim3((unsigned)blocks),
-                                               dim3(STEM_THREADS), 0, stream, args)
-                                 : CHEX_LAUNCH(stem_forward<gpu_f16>, dim3((unsigned)blocks),
-                                               dim3(STEM_THREADS), 0, stream, args);
+    return gpu_with_16_bits(out->type, [&](auto t) {
+        return CHEX_LAUNCH(stem_forward<decltype(t)>, dim3((unsigned)blocks), dim3(STEM_THREADS), 0,
+                           stream, args);
+    });
 }
 
 extern "C" size_t gpu_stem_workspace(const struct gpu_device *device, int n, int size) {
@@ -569,10 +561,12 @@ extern "C" cudaError_t gpu_stem_backward(const struct gpu_device *device, const 
     const backward_args args = {grey, tiles_of(grey, n, size, BACKWARD_ROWS), *out,
                                 (float *)workspace};
     const int blocks = blocks_of(*device, args.tiles);
-    if (out->g.type == GPU_F32 || out->g.hw != args.tiles.hw || out->g.channels != STEM_OUT)
+    if (out->g.hw != args.tiles.hw || out->g.channels != STEM_OUT)
         return cudaErrorInvalidValue;
-    CHEX_GPU_TRY(out->g.type == GPU_BF16 ? launch_backward<gpu_bf16>(args, blocks, stream)
-                                         : launch_backward<gpu_f16>(args, blocks, stream));
+    CHEX_GPU_TRY(gpu_with_16_bits(out->g.type, [&](auto t) {
+        return CHEX_LAUNCH(stem_backward<decltype(t)>, dim3((unsigned)blocks), dim3(STEM_THREADS),
+                           (size_t)BACKWARD_BYTES, stream, args);
+    }));
     return CHEX_LAUNCH(stem_unfold, dim3(PART_FLOATS / 128), dim3(GPU_PARTS_THREADS), 0, stream,
                        args.parts, blocks, colours_of(mean, std), dweight);
 }

@@ -76,4 +76,25 @@ static __device__ __forceinline__ void gpu_add_parts(const float *parts, int par
     __syncthreads();
 }
 
+/* The same for all elements, 128 in a block, rounded. */
+static __global__ void __launch_bounds__(GPU_PARTS_THREADS)
+    gpu_add_parts_kernel(const float *parts, int part_count, int64_t count, float *to) {
+    gpu_begin();
+    __shared__ double sums[8][GPU_PARTS_ROW];
+    const int thread = (int)threadIdx.x;
+    const int64_t first = (int64_t)blockIdx.x * 128;
+    gpu_add_parts(parts, part_count, count, first, thread, sums);
+    if (thread < 128 && first + thread < count)
+        to[first + thread] = (float)sums[0][gpu_parts_at(thread)];
+}
+
+/* Adds the parts of a weight gradient that the last kernel of `stream` writes. */
+static inline cudaError_t gpu_launch_add_parts(gpu_side *side, const float *parts, int part_count,
+                                               int64_t count, float *to, cudaStream_t stream) {
+    cudaStream_t sums;
+    CHEX_GPU_TRY(gpu_side_stream(side, stream, &sums));
+    return CHEX_LAUNCH(gpu_add_parts_kernel, dim3((unsigned)((count + 127) / 128)),
+                       dim3(GPU_PARTS_THREADS), 0, sums, parts, part_count, count, to);
+}
+
 #endif

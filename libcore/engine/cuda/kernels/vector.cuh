@@ -71,5 +71,11 @@ template <class F> static cudaError_t gpu_with_type(enum gpu_type type, F fn) {
     }
     return cudaErrorInvalidValue;
 }
+/* The same for a kernel of the 16-bit types only. */
+template <class F> static cudaError_t gpu_with_16_bits(enum gpu_type type, F fn) {
+    return type == GPU_BF16  ? fn(gpu_bf16())
+           : type == GPU_F16 ? fn(gpu_f16())
+                             : cudaErrorInvalidValue;
+}
 
 #endif

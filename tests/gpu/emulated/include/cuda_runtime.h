@@ -147,11 +147,6 @@ cudaError_t launch_cluster(void (*kernel)(P...), dim3 grid, dim3 block, dim3 clu
                  [=]() { kernel(static_cast<P>(args)...); });
     });
 }
-template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, bool dependent, A... args) {
-    return launch_cluster(kernel, grid, block, dim3(), shared_bytes, stream, dependent, args...);
-}
 } // namespace emulated
 
 #define threadIdx (emulated::now->index)

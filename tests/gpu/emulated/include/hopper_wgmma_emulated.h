@@ -37,12 +37,12 @@ static inline uint64_t gpu_matrix(const void *shared, unsigned leading, unsigned
 
 template <class T, int N, bool A_T, bool B_T>
 inline void gpu_wgmma(float *d, uint64_t a, uint64_t b, bool accumulate) {
-    static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "see the declaration");
+    static_assert(N == 32 || N == 64 || N == 128, "see the declaration");
     emulated::wgmma({N, a, b, A_T, B_T, accumulate, d, nullptr, gpu_unpack2<T>});
 }
 template <class T, int N, bool B_T>
 inline void gpu_wgmma_a(float *d, const uint32_t a[4], uint64_t b, bool accumulate) {
-    static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "see the declaration");
+    static_assert(N == 32 || N == 64 || N == 128, "see the declaration");
     emulated::wgmma({N, 0, b, false, B_T, accumulate, d, a, gpu_unpack2<T>});
 }
 
