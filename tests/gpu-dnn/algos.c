@@ -5,8 +5,8 @@
  * properties as cuDNN reports them, for tests/data/gpu.
  */
 #include "base/fs.h"
-#include "engine/cuda/cudnn/dnn_graph.h"
 #include "engine/cuda/host/dependent.h"
+#include "gpu-dnn/recorded.h"
 #include "gpu/conv_test.h"
 
 static const struct ct_algo algo = {&gpu_conv_algo_dnn, ct_finish_sum, true};
@@ -89,7 +89,7 @@ static void record(const char *path) {
     const struct dnn_target *target = NULL;
     char *json = NULL;
     const bool kept = dnn_target_borrow(&ct_device, &target, &err) == CHEX_OK &&
-                      dnn_target_record(target, &json, &err) == CHEX_OK &&
+                      record_target(target, &json, &err) == CHEX_OK &&
                       chex_fs_write(path, json, strlen(json), &err) == CHEX_OK;
     OK(kept, "the device's properties are in %s %s", path, err.text);
     free(json);

@@ -9,8 +9,8 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "engine/cuda/cudnn/dnn_graph.h"
 #include "engine/cuda/host/device_cache.h"
+#include "gpu-dnn/recorded.h"
 #include "tap.h"
 
 static char folder[] = "/tmp/chexnet-plans-XXXXXX";
@@ -151,8 +151,8 @@ static void plans(void) {
     BAIL_UNLESS(chex_fs_read(TEST_DATA "/gpu/cudnn-h200-90.json", 1 << 16, &json, NULL, &err) ==
                     CHEX_OK,
                 "%s", err.text);
-    BAIL_UNLESS(dnn_target_recorded(json, &target, &err) == CHEX_OK, "%s", err.text);
-    OK(dnn_target_record(&target, &again, &err) == CHEX_OK && strstr(again, "NVIDIA H200"),
+    BAIL_UNLESS(recorded_target(json, &target, &err) == CHEX_OK, "%s", err.text);
+    OK(record_target(&target, &again, &err) == CHEX_OK && strstr(again, "NVIDIA H200"),
        "a device's properties can be recorded");
     free(again);
     OK_STATUS(plan(&target, 32, &first, &err), CHEX_OK, err, NULL);
@@ -180,7 +180,7 @@ static void plans(void) {
     path = only_file();
     OK(!path, "another shape has another plan");
     free(path);
-    OK_STATUS(dnn_target_recorded("{\"deviceVer\":", &target, &err), CHEX_E_FAIL, err, "cuDNN: ");
+    OK_STATUS(recorded_target("{\"deviceVer\":", &target, &err), CHEX_E_FAIL, err, "cuDNN: ");
     free(data);
     free(json);
     dnn_target_close(&target);

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "engine/cuda/cudnn/dnn_graph.h"
+#include "gpu-dnn/recorded.h"
 #include "model/net.h"
 #include "tap.h"
 
@@ -32,7 +32,7 @@ static struct dnn_target recorded(const char *device) {
     struct dnn_target target = {0};
     char *path = chex_fs_format(TEST_DATA "/gpu/cudnn-%s.json", device), *json = NULL;
     BAIL_UNLESS(path && chex_fs_read(path, 1 << 16, &json, NULL, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(dnn_target_recorded(json, &target, &err) == CHEX_OK, "%s", err.text);
+    BAIL_UNLESS(recorded_target(json, &target, &err) == CHEX_OK, "%s", err.text);
     free(json);
     free(path);
     return target;

@@ -33,13 +33,6 @@
 
 enum { SCRATCH_ALIGNMENT = 256, STORE_ALIGNMENT = 16 /* of cuDNN's stores */ };
 
-#define DNN_TRY(call)                                                                              \
-    do {                                                                                           \
-        const cudaError_t dnn_try_ = (call);                                                       \
-        if (dnn_try_ != cudaSuccess)                                                               \
-            return dnn_try_;                                                                       \
-    } while (0)
-
 /* The prepared state of one convolution. */
 struct state {
     const struct dnn_target *target; /* borrowed: dnn_target_drop releases it */
@@ -263,11 +256,11 @@ static cudaError_t forward(const struct gpu_device *device, const void *state,
     divide_forward(s, f, base, &scratch);
     const struct gpu_map x = read_map(&f->in, &f->norm, scratch.map);
     if (f->norm.mean)
-        DNN_TRY(gpu_activate(&f->in, &f->norm, &x, stream));
+        CHEX_GPU_TRY(gpu_activate(&f->in, &f->norm, &x, stream));
     p[DNN_IN] = x.data;
     p[DNN_WEIGHT] = (void *)f->weight;
     p[DNN_OUT] = f->out.data;
-    DNN_TRY(run_plan(&s->forward, p, scratch.cudnn, stream));
+    CHEX_GPU_TRY(run_plan(&s->forward, p, scratch.cudnn, stream));
     return f->stats.partial ? gpu_stats_of(&f->out, &f->stats, stream) : cudaSuccess;
 }
 
@@ -279,7 +272,7 @@ static cudaError_t run_dgrad(const struct state *s, const struct gpu_conv_backwa
     p[DNN_G] = og->data;
     p[DNN_WEIGHT] = (void *)b->weight;
     p[DNN_IN_G] = dv.data;
-    DNN_TRY(run_plan(&s->dgrad, p, scratch->cudnn, stream));
+    CHEX_GPU_TRY(run_plan(&s->dgrad, p, scratch->cudnn, stream));
     if (direct(b))
         return cudaSuccess;
     return gpu_mask(&dv, &b->in, &b->norm, &b->in_g, b->add, &b->sums, stream);
@@ -303,12 +296,12 @@ static cudaError_t run_wgrad(const struct state *s, const struct gpu_conv_backwa
     void *p[DNN_MAX_ROLES] = {NULL};
     if ((uintptr_t)b->dweight % STORE_ALIGNMENT)
         return cudaErrorInvalidValue;
-    DNN_TRY(zero_past_last(x, s->n, stream));
-    DNN_TRY(zero_past_last(og, s->n, stream));
+    CHEX_GPU_TRY(zero_past_last(x, s->n, stream));
+    CHEX_GPU_TRY(zero_past_last(og, s->n, stream));
     p[DNN_IN] = x->data;
     p[DNN_G] = og->data;
     p[DNN_DWEIGHT] = s->wide ? b->dweight : scratch->dweight;
-    DNN_TRY(run_plan(&s->wgrad, p, scratch->cudnn, stream));
+    CHEX_GPU_TRY(run_plan(&s->wgrad, p, scratch->cudnn, stream));
     return s->wide ? cudaSuccess
                    : gpu_widen(x->type, scratch->dweight, dweight_count(b), b->dweight, stream);
 }
@@ -323,12 +316,12 @@ static cudaError_t backward(const struct gpu_device *device, const void *state,
     divide_backward(s, b, base, &scratch);
     const struct gpu_map og = deferred_grad_map(b, scratch.deferred_grad);
     if (b->out.bsum)
-        DNN_TRY(gpu_finish_grad(&b->out, &og, stream));
+        CHEX_GPU_TRY(gpu_finish_grad(&b->out, &og, stream));
     if (b->in_g.data)
-        DNN_TRY(run_dgrad(s, b, &scratch, &og, stream));
+        CHEX_GPU_TRY(run_dgrad(s, b, &scratch, &og, stream));
     const struct gpu_map x = read_map(&b->in, &b->norm, scratch.map);
     if (b->norm.mean)
-        DNN_TRY(gpu_activate(&b->in, &b->norm, &x, stream));
+        CHEX_GPU_TRY(gpu_activate(&b->in, &b->norm, &x, stream));
     return run_wgrad(s, b, &scratch, &x, &og, stream);
 }
 

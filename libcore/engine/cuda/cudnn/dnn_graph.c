@@ -184,17 +184,20 @@ static void convolve(struct dnn_graph *g, const struct conv_names *names, struct
     add_to_key(g, "c%d:%d:%d;", window.kernel, window.stride, window.pad);
 }
 
+#define CONV_NAMES(kind, attr, x, w, y)                                                            \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_CONV_DESC,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_ALPHA,                                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_BETA,                                        \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##x,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##w,                                         \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##y                                          \
+    }
+
 void dnn_forward(struct dnn_graph *g, const struct gpu_map *x, struct gpu_window window,
                  const struct gpu_map *out) {
-    static const struct conv_names names = {
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-    };
+    static const struct conv_names names = CONV_NAMES(FORWARD, FORWARD, X, W, Y);
     start(g, names.op);
     convolve(g, &names, window, map(g, DNN_IN, x), filter(g, DNN_WEIGHT, x, window, out),
              map(g, DNN_OUT, out));
@@ -202,15 +205,7 @@ void dnn_forward(struct dnn_graph *g, const struct gpu_map *x, struct gpu_window
 
 void dnn_dgrad(struct dnn_graph *g, const struct gpu_map *in_g, struct gpu_window window,
                const struct gpu_map *og) {
-    static const struct conv_names names = {
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-    };
+    static const struct conv_names names = CONV_NAMES(BACKWARD_DATA, BWD_DATA, DX, W, DY);
     start(g, names.op);
     convolve(g, &names, window, map(g, DNN_IN_G, in_g), filter(g, DNN_WEIGHT, in_g, window, og),
              map(g, DNN_G, og));
@@ -218,15 +213,7 @@ void dnn_dgrad(struct dnn_graph *g, const struct gpu_map *in_g, struct gpu_windo
 
 void dnn_wgrad(struct dnn_graph *g, const struct gpu_map *x, struct gpu_window window,
                const struct gpu_map *og) {
-    static const struct conv_names names = {
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-    };
+    static const struct conv_names names = CONV_NAMES(BACKWARD_FILTER, BWD_FILTER, X, DW, DY);
     start(g, names.op);
     convolve(g, &names, window, map(g, DNN_IN, x), filter(g, DNN_DWEIGHT, x, window, og),
              map(g, DNN_G, og));

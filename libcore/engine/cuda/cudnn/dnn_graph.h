@@ -3,8 +3,9 @@
  * cuDNN's backend interface for one convolution: graph, plan for a device, run. A graph is a single
  * convolution or matrix product.
  *
- * Planning does not need a device: it can use recorded properties (dnn_target_recorded). Engine
- * search and code generation are the same. Only loading and running a plan need a driver.
+ * Planning does not need a device: it can use recorded properties, as the tests do
+ * (tests/gpu-dnn/recorded.h). Engine search and code generation are the same. Only loading and
+ * running a plan need a driver.
  *
  * Errors while building are sticky: the first one is kept, and dnn_graph_plan returns it. All
  * arithmetic is fp32.
@@ -22,6 +23,18 @@
 enum chex_status dnn_check(cudnnStatus_t status, const char *expr, const char *file, int line,
                            struct chex_error *err);
 
+/* The calls of the backend interface: `kind`, `name` and `type` without cuDNN's prefixes. */
+#define DNN_CREATE(kind, descriptor, err)                                                          \
+    CHEX_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_##kind##_DESCRIPTOR, descriptor), err)
+#define DNN_SET(descriptor, name, type, count, values, err)                                        \
+    CHEX_DNN(                                                                                      \
+        cudnnBackendSetAttribute(descriptor, CUDNN_ATTR_##name, CUDNN_TYPE_##type, count, values), \
+        err)
+#define DNN_GET(descriptor, name, type, count, count_out, values, err)                             \
+    CHEX_DNN(cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_##name, CUDNN_TYPE_##type, count,     \
+                                      count_out, values),                                          \
+             err)
+
 /* ---- the device that a plan is made for ---- */
 
 enum { DNN_KEY_BYTES = 192 };
@@ -32,21 +45,12 @@ struct dnn_target {
     char key[DNN_KEY_BYTES];             /* cuDNN version, device name, capability: cache key */
 };
 
-/* Opens a handle on the device, and makes it the calling thread's device. Only one thread at a time
- * may use a handle. */
-enum chex_status dnn_target_open(const struct gpu_device *device, struct dnn_target *target_out,
-                                 struct chex_error *err);
-/* A target without a device. json: output of dnn_target_record on such a device. */
-enum chex_status dnn_target_recorded(const char *json, struct dnn_target *target_out,
-                                     struct chex_error *err);
-/* The device's properties as JSON. The caller frees it. */
-enum chex_status dnn_target_record(const struct dnn_target *target, char **json_out,
-                                   struct chex_error *err);
 void dnn_target_close(struct dnn_target *target);
 
 /* Shared targets. A handle uses much memory, so plans share handles. A plan runs on the handle that
- * made it.
- *   - borrow: returns an open target that no other thread is planning with, and counts a reference.
+ * made it. Only one thread at a time may use a handle.
+ *   - borrow: makes `device` the calling thread's device and returns an open target that no other
+ * thread is planning with, and counts a reference.
  *   - settle: planning is done; other threads may plan with the target.
  *   - drop: ends the reference. The last one closes the handle. */
 enum chex_status dnn_target_borrow(const struct gpu_device *device, const struct dnn_target **out,

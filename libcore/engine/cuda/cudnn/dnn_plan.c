@@ -58,15 +58,10 @@ static void release(struct search *s) {
 
 static enum chex_status operation_graph(struct dnn_graph *g, const struct dnn_target *target,
                                         struct search *s, struct chex_error *err) {
-    CHEX_TRY(CHEX_DNN(
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &s->ops), err));
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(s->ops, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->op),
-                      err));
+    CHEX_TRY(DNN_CREATE(OPERATIONGRAPH, &s->ops, err));
+    CHEX_TRY(DNN_SET(s->ops, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, 1, &g->op, err));
     if (target->handle)
-        CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(s->ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE,
-                                                   CUDNN_TYPE_HANDLE, 1, &target->handle),
-                          err));
+        CHEX_TRY(DNN_SET(s->ops, OPERATIONGRAPH_HANDLE, HANDLE, 1, &target->handle, err));
     return CHEX_DNN(cudnnBackendFinalize(s->ops), err);
 }
 
@@ -92,27 +87,18 @@ static enum chex_status query_heuristics(struct search *s, const struct dnn_targ
     cudnnBackendDescriptor_t results[MAX_CONFIGS] = {NULL};
     int64_t found = 0;
     int made = 0;
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->ops),
-                      err));
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE,
-                                               CUDNN_TYPE_HEUR_MODE, 1, &mode),
-                      err));
+    CHEX_TRY(DNN_SET(heuristics, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &s->ops, err));
+    CHEX_TRY(DNN_SET(heuristics, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode, err));
     if (target->properties)
-        CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                                   &target->properties),
-                          err));
+        CHEX_TRY(DNN_SET(heuristics, ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1,
+                         &target->properties, err));
     CHEX_TRY(CHEX_DNN(cudnnBackendFinalize(heuristics), err));
     enum chex_status status = CHEX_OK;
     for (; made < MAX_CONFIGS && status == CHEX_OK; made++)
-        status = CHEX_DNN(
-            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &results[made]), err);
+        status = DNN_CREATE(ENGINECFG, &results[made], err);
     if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS,
-                                                   &found, results),
-                          err);
+        status = DNN_GET(heuristics, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, MAX_CONFIGS, &found,
+                         results, err);
     for (int i = 0; i < made; i++) {
         struct config c = {.desc = results[i]};
         if (status == CHEX_OK && i < found &&
@@ -140,8 +126,7 @@ static enum chex_status search(struct dnn_graph *g, const struct dnn_target *tar
     CHEX_TRY(operation_graph(g, target, s, err));
     for (int i = 0; i < MODES; i++) {
         cudnnBackendDescriptor_t heuristics = NULL;
-        CHEX_TRY(CHEX_DNN(
-            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics), err));
+        CHEX_TRY(DNN_CREATE(ENGINEHEUR, &heuristics, err));
         (void)query_heuristics(s, target, modes[i], heuristics, &s->why);
         cudnnBackendDestroyDescriptor(heuristics);
     }
@@ -166,23 +151,17 @@ enum chex_status dnn_graph_search(struct dnn_graph *g, const struct dnn_target *
 static enum chex_status new_plan(const struct dnn_target *target, struct dnn_plan *plan,
                                  struct chex_error *err) {
     *plan = (struct dnn_plan){.handle = target->handle};
-    CHEX_TRY(CHEX_DNN(
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->desc), err));
+    CHEX_TRY(DNN_CREATE(EXECUTION_PLAN, &plan->desc, err));
     if (target->handle)
-        return CHEX_DNN(cudnnBackendSetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                                 CUDNN_TYPE_HANDLE, 1, &target->handle),
-                        err);
-    return CHEX_DNN(cudnnBackendSetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->properties),
-                    err);
+        return DNN_SET(plan->desc, EXECUTION_PLAN_HANDLE, HANDLE, 1, &target->handle, err);
+    return DNN_SET(plan->desc, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1,
+                   &target->properties, err);
 }
 
 static enum chex_status finalize_plan(struct dnn_plan *plan, struct chex_error *err) {
     int64_t bytes = 0, one = 0;
     CHEX_TRY(CHEX_DNN(cudnnBackendFinalize(plan->desc), err));
-    CHEX_TRY(CHEX_DNN(cudnnBackendGetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                               CUDNN_TYPE_INT64, 1, &one, &bytes),
-                      err));
+    CHEX_TRY(DNN_GET(plan->desc, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &one, &bytes, err));
     plan->workspace = (size_t)bytes;
     return CHEX_OK;
 }
@@ -202,9 +181,7 @@ static enum chex_status make_plan(struct config *c, const struct dnn_target *tar
     enum chex_status status = new_plan(target, &plan, err);
     if (status == CHEX_OK)
         status =
-            CHEX_DNN(cudnnBackendSetAttribute(plan.desc, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c->desc),
-                     err);
+            DNN_SET(plan.desc, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &c->desc, err);
     if (status == CHEX_OK)
         status = finalize_plan(&plan, err);
     if (status != CHEX_OK) {
@@ -256,10 +233,8 @@ static bool load_plan(const char *cache, const char *key, const struct dnn_targe
         return false;
     enum chex_status status = new_plan(target, &plan, &err);
     if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendSetAttribute(plan.desc,
-                                                   CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                                   CUDNN_TYPE_CHAR, (int64_t)size, text),
-                          &err);
+        status =
+            DNN_SET(plan.desc, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, (int64_t)size, text, &err);
     if (status == CHEX_OK)
         status = finalize_plan(&plan, &err);
     free(text);
@@ -276,17 +251,12 @@ static bool load_plan(const char *cache, const char *key, const struct dnn_targe
 static enum chex_status serialised(const struct dnn_plan *plan, char **text_out, size_t *size_out,
                                    struct chex_error *err) {
     int64_t bytes = 0, got = 0;
-    CHEX_TRY(
-        CHEX_DNN(cudnnBackendGetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, 0, &bytes, NULL),
-                 err));
+    CHEX_TRY(DNN_GET(plan->desc, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, 0, &bytes, NULL, err));
     char *text = malloc(bytes > 0 ? (size_t)bytes : 1);
     if (!text)
         return chex_error_memory(err, "a plan of %lld bytes", (long long)bytes);
     const enum chex_status status =
-        CHEX_DNN(cudnnBackendGetAttribute(plan->desc, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, bytes, &got, text),
-                 err);
+        DNN_GET(plan->desc, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, bytes, &got, text, err);
     if (status != CHEX_OK) {
         free(text);
         return status;
@@ -340,15 +310,9 @@ static enum chex_status run(const struct dnn_plan *plan, cudnnBackendDescriptor_
             uids[count] = role;
             data[count++] = pointers[role];
         }
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                               CUDNN_TYPE_INT64, count, uids),
-                      err));
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                               CUDNN_TYPE_VOID_PTR, count, data),
-                      err));
-    CHEX_TRY(CHEX_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                               CUDNN_TYPE_VOID_PTR, 1, &workspace),
-                      err));
+    CHEX_TRY(DNN_SET(pack, VARIANT_PACK_UNIQUE_IDS, INT64, count, uids, err));
+    CHEX_TRY(DNN_SET(pack, VARIANT_PACK_DATA_POINTERS, VOID_PTR, count, data, err));
+    CHEX_TRY(DNN_SET(pack, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace, err));
     CHEX_TRY(CHEX_DNN(cudnnBackendFinalize(pack), err));
     CHEX_TRY(CHEX_DNN(cudnnSetStream(plan->handle, stream), err));
     return CHEX_DNN(cudnnBackendExecute(plan->handle, plan->desc, pack), err);
@@ -358,8 +322,7 @@ cudaError_t dnn_plan_run(const struct dnn_plan *plan, void *const pointers[DNN_M
                          void *workspace, cudaStream_t stream) {
     struct chex_error err = {0};
     cudnnBackendDescriptor_t pack = NULL;
-    enum chex_status status =
-        CHEX_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack), &err);
+    enum chex_status status = DNN_CREATE(VARIANT_PACK, &pack, &err);
     if (status == CHEX_OK)
         status = run(plan, pack, pointers, workspace, stream, &err);
     if (pack)

@@ -1,96 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Targets of cuDNN plans: a present device (by a handle), or recorded properties of a device. Also
- * the list of targets that plans share.
+ * Targets of cuDNN plans, and the list of those that plans share.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "engine/cuda/cudnn/dnn_graph.h"
 
-enum chex_status dnn_target_open(const struct gpu_device *device, struct dnn_target *target_out,
-                                 struct chex_error *err) {
-    struct dnn_target t = {0};
+/* Devices are selected per thread: another thread may have opened the target. */
+static enum chex_status select_device(const struct gpu_device *device, struct chex_error *err) {
     const cudaError_t e = cudaSetDevice(device->index);
-    if (e != cudaSuccess)
-        return chex_error_set(err, CHEX_E_ENV, "device %d: %s", device->index,
-                              cudaGetErrorString(e));
+    return e == cudaSuccess ? CHEX_OK
+                            : chex_error_set(err, CHEX_E_ENV, "device %d: %s", device->index,
+                                             cudaGetErrorString(e));
+}
+
+/* Opens a handle on the thread's device, which is `device`. */
+static enum chex_status target_open(const struct gpu_device *device, struct dnn_target *target_out,
+                                    struct chex_error *err) {
+    struct dnn_target t = {0};
     CHEX_TRY(CHEX_DNN(cudnnCreate(&t.handle), err));
     snprintf(t.key, sizeof t.key, "cudnn %zu, %s, capability %d, %d multiprocessors",
              cudnnGetVersion(), device->name, device->capability, device->sms);
     *target_out = t;
     return CHEX_OK;
-}
-
-static enum chex_status properties(struct dnn_target *t, struct chex_error *err) {
-    return CHEX_DNN(
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &t->properties), err);
-}
-
-enum chex_status dnn_target_recorded(const char *json, struct dnn_target *target_out,
-                                     struct chex_error *err) {
-    struct dnn_target t = {0};
-    char hash[CHEX_HASH128_HEX_BYTES];
-    const size_t bytes = strlen(json) + 1; /* cuDNN reads up to the NUL */
-    chex_hash128_hex(json, bytes, hash);
-    snprintf(t.key, sizeof t.key, "cudnn %zu, recorded device %s", cudnnGetVersion(), hash);
-    enum chex_status status = properties(&t, err);
-    if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendSetAttribute(t.properties,
-                                                   CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                                   CUDNN_TYPE_CHAR, (int64_t)bytes, json),
-                          err);
-    if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendFinalize(t.properties), err);
-    if (status != CHEX_OK) {
-        dnn_target_close(&t);
-        return status;
-    }
-    *target_out = t;
-    return CHEX_OK;
-}
-
-/* Reads the JSON of a device properties descriptor. */
-static enum chex_status read_json(cudnnBackendDescriptor_t d, char **json_out,
-                                  struct chex_error *err) {
-    int64_t bytes = 0, got = 0;
-    CHEX_TRY(CHEX_DNN(cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                               CUDNN_TYPE_CHAR, 0, &bytes, NULL),
-                      err));
-    char *json = calloc((size_t)bytes + 1, 1);
-    if (!json)
-        return chex_error_memory(err, "device properties");
-    const enum chex_status status =
-        CHEX_DNN(cudnnBackendGetAttribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, bytes, &got, json),
-                 err);
-    if (status != CHEX_OK) {
-        free(json);
-        return status;
-    }
-    *json_out = json;
-    return CHEX_OK;
-}
-
-enum chex_status dnn_target_record(const struct dnn_target *target, char **json_out,
-                                   struct chex_error *err) {
-    struct dnn_target t = {0};
-    if (!target->handle)
-        return read_json(target->properties, json_out, err);
-    enum chex_status status = properties(&t, err);
-    if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendSetAttribute(t.properties, CUDNN_ATTR_DEVICEPROP_HANDLE,
-                                                   CUDNN_TYPE_HANDLE, 1, &target->handle),
-                          err);
-    if (status == CHEX_OK)
-        status = CHEX_DNN(cudnnBackendFinalize(t.properties), err);
-    if (status == CHEX_OK)
-        status = read_json(t.properties, json_out, err);
-    dnn_target_close(&t);
-    return status;
 }
 
 void dnn_target_close(struct dnn_target *target) {
@@ -114,20 +49,15 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 
 enum chex_status dnn_target_borrow(const struct gpu_device *device, const struct dnn_target **out,
                                    struct chex_error *err) {
+    CHEX_TRY(select_device(device, err));
     enum chex_status status = CHEX_OK;
-    const cudaError_t e =
-        cudaSetDevice(device->index); /* per thread; another thread may have opened the target */
-    if (e != cudaSuccess)
-        return chex_error_set(err, CHEX_E_ENV, "device %d: %s", device->index,
-                              cudaGetErrorString(e));
     pthread_mutex_lock(&shared_lock);
     struct shared *s = shared;
     while (s && (s->planning || s->device != device->index))
         s = s->next;
     if (!s) {
         s = calloc(1, sizeof *s);
-        status =
-            s ? dnn_target_open(device, &s->target, err) : chex_error_memory(err, "cuDNN handle");
+        status = s ? target_open(device, &s->target, err) : chex_error_memory(err, "cuDNN handle");
         if (status == CHEX_OK) {
             s->device = device->index;
             s->next = shared;
