@@ -129,12 +129,12 @@ static void limits(void) {
 
 static void fixed(void) {
     struct cuda_engine *e = make();
-    struct cuda_candidate all[CUDA_CANDIDATES];
+    struct cuda_kernel all[CUDA_CANDIDATES];
     int several = 0, other_first = 0, small = 0;
     for (int i = 0; i < net->op_count; i++)
         for (int backward = 0; backward < 2; backward++) {
             const struct cuda_op *op = &e->ops[i];
-            const struct gpu_conv_algo *algo = backward ? op->backward_algo : op->forward_algo;
+            const struct gpu_conv_algo *algo = op->kernel[backward].algo;
             if (!algo)
                 continue;
             several += chex_cuda_candidates(e, i, backward, all) > 1;
@@ -304,13 +304,14 @@ static void left_out(void) {
     struct gpu_conv_algo wrong = gpu_conv_algo_1x1, refused = gpu_conv_algo_1x1;
     struct cuda_engine *e = make();
     int op = 0, best = 9;
-    while (e->ops[op].forward_algo != &gpu_conv_algo_1x1)
+    while (e->ops[op].kernel[0].algo != &gpu_conv_algo_1x1)
         op++;
     wrong.name = "wrong";
     wrong.forward = other_numbers;
     refused.name = "refused";
     refused.forward = no_launch;
-    const struct cuda_candidate all[] = {{&refused, 0}, {&gpu_conv_algo_1x1, 0}, {&wrong, 0}};
+    const struct cuda_kernel all[] = {
+        {.algo = &refused}, {.algo = &gpu_conv_algo_1x1}, {.algo = &wrong}};
     BAIL_UNLESS(chex_cuda_measure_begin(e, &err) == CHEX_OK, "%s", err.text);
     setenv("EMULATED_TIMES", "shared", 1);
     listen();

@@ -17,19 +17,16 @@ static enum chex_status backward_conv(struct cuda_engine *e, int index,
     CHEX_TRY(chex_cuda_take_workspace(e, mine->backward_bytes, &workspace, err));
     if (mine->own_stem) {
         CHEX_CUDA(gpu_stem_backward(&e->device, slot->pixels, n, e->config.image_size, &b.out,
-                                    e->net->mean, e->net->std, dweight, workspace, e->stream),
-                  err);
+                                    e->net->mean, e->net->std, dweight, workspace, e->stream));
         return CHEX_OK;
     }
     if (e->side.stream && op->in != CHEX_NET_IMAGE)
         b.side = &e->side;
-    CHEX_CUDA(
-        mine->backward_algo->backward(&e->device, mine->backward_state, &b, workspace, e->stream),
-        err);
+    CHEX_CUDA(mine->kernel[1].algo->backward(&e->device, mine->kernel[1].state, &b, workspace,
+                                             e->stream));
     if (op->in == CHEX_NET_IMAGE)
         CHEX_CUDA(gpu_unpad(b.dweight, (size_t)(op->out_channels * op->kernel * op->kernel),
-                            e->image_channels, op->in_channels, dweight, e->stream),
-                  err);
+                            e->image_channels, op->in_channels, dweight, e->stream));
     return CHEX_OK;
 }
 
@@ -45,12 +42,10 @@ static enum chex_status backward_pool(struct cuda_engine *e, int index, int n, f
     const struct gpu_window window = {op->kernel, op->stride, op->pad};
     if (op->kind == CHEX_OP_MAXPOOL)
         CHEX_CUDA(gpu_maxpool_backward(&out, mine->argmax, window, &in, &norm, &in_g, mine->add,
-                                       &sums, e->stream),
-                  err);
+                                       &sums, e->stream));
     else
         CHEX_CUDA(
-            gpu_avgpool_backward(&out, op->kernel, &in, &norm, &in_g, mine->add, &sums, e->stream),
-            err);
+            gpu_avgpool_backward(&out, op->kernel, &in, &norm, &in_g, mine->add, &sums, e->stream));
     return CHEX_OK;
 }
 
@@ -69,8 +64,7 @@ static enum chex_status backward_residual_add(struct cuda_engine *e, int index, 
     const struct gpu_sums side_sums = chex_cuda_sums(e, op->side_bn, 1, grad);
     CHEX_CUDA(gpu_residual_add_backward(&out, &out_x, &in, &norm, &in_g, e->ops[index].add, &sums,
                                         &side, &side_norm, &side_g, e->ops[index].side_add,
-                                        &side_sums, e->stream),
-              err);
+                                        &side_sums, e->stream));
     return CHEX_OK;
 }
 
@@ -85,8 +79,7 @@ static enum chex_status backward_head(struct cuda_engine *e, int index, int n, f
     CHEX_CUDA(gpu_head_backward(&in, &norm, e->w + p[op->weight].offset, e->net->classes, e->pooled,
                                 e->dlogits, e->dpooled, grad + p[op->weight].offset,
                                 grad + p[op->bias].offset, &in_g, e->ops[index].add, &sums,
-                                e->stream),
-              err);
+                                e->stream));
     return CHEX_OK;
 }
 

@@ -124,7 +124,7 @@ struct gpu_conv_forward chex_cuda_conv_forward(const struct cuda_engine *e, int 
         .weight = e->ops[index].weight,
         .out = chex_cuda_x(e, op->out, n, op->out_first, op->out_channels),
         .stats = chex_cuda_stats(e, op, training),
-        .variant = e->ops[index].forward_variant,
+        .variant = e->ops[index].kernel[0].variant,
     };
 }
 
@@ -140,7 +140,7 @@ struct gpu_conv_backward chex_cuda_conv_backward(const struct cuda_engine *e, in
         .weight = e->ops[index].weight,
         .weight_t = e->ops[index].weight_t,
         .add = e->ops[index].add,
-        .variant = e->ops[index].backward_variant,
+        .variant = e->ops[index].kernel[1].variant,
         .sums = chex_cuda_sums(e, op->in_bn, 0, grad),
         .dweight = image  ? e->padded_dweight
                    : grad ? grad + e->net->params[op->weight].offset
@@ -149,6 +149,16 @@ struct gpu_conv_backward chex_cuda_conv_backward(const struct cuda_engine *e, in
     if (!image)
         b.in_g = chex_cuda_g(e, op->in, n, 0, op->in_channels);
     return b;
+}
+
+void chex_cuda_conv(const struct cuda_engine *e, int op, bool backward, float *grad,
+                    struct cuda_conv *out) {
+    *out = (struct cuda_conv){.f = backward ? NULL : &out->forward,
+                              .b = backward ? &out->backward : NULL};
+    if (backward)
+        out->backward = chex_cuda_conv_backward(e, op, e->config.batch, grad);
+    else
+        out->forward = chex_cuda_conv_forward(e, op, e->config.batch, e->config.training);
 }
 
 /* ---- choice of algorithms ---- */
@@ -196,34 +206,30 @@ static void count_algo(struct fallback_count *left, const struct cuda_engine *e,
 
 static enum chex_status choose_algo(struct cuda_engine *e, int index, bool backward,
                                     struct fallback_count *left, struct chex_error *err) {
-    const struct gpu_conv_forward f =
-        chex_cuda_conv_forward(e, index, e->config.batch, e->config.training);
-    const struct gpu_conv_backward b = chex_cuda_conv_backward(e, index, e->config.batch, e->w);
-    const char *const *names = stage_algos[e->stage];
-    struct cuda_op *op = &e->ops[index];
+    const struct gpu_conv_algo *algos[CUDA_ALGO_NAMES];
+    const int count = chex_cuda_stage_algos(e, algos);
+    const char *const op = e->net->ops[index].name, *const direction =
+                                                        backward ? "backward" : "forward";
+    struct cuda_kernel *kernel = &e->ops[index].kernel[backward];
+    struct cuda_conv c;
     struct chex_error why = {0};
-    for (int i = 0; i < CUDA_ALGO_NAMES && names[i]; i++) {
-        const struct gpu_conv_algo *algo = algo_of(names[i]);
-        const struct gpu_conv_forward *fp = backward ? NULL : &f;
-        const struct gpu_conv_backward *bp = backward ? &b : NULL;
-        void **state = backward ? &op->backward_state : &op->forward_state;
-        if (!algo || !algo->fits(&e->device, fp, bp))
+    chex_cuda_conv(e, index, backward, e->w, &c);
+    for (int i = 0; i < count; i++) {
+        const struct gpu_conv_algo *algo = algos[i];
+        if (!algo->fits(&e->device, c.f, c.b))
             continue;
-        if (algo->prepare && algo->prepare(&e->device, fp, bp, state, &why) != CHEX_OK) {
-            chex_debug("cuda: %s %s: not by %s: %s", e->net->ops[index].name,
-                       backward ? "backward" : "forward", algo->name, why.text);
+        if (algo->prepare && algo->prepare(&e->device, c.f, c.b, &kernel->state, &why) != CHEX_OK) {
+            chex_debug("cuda: %s %s: not by %s: %s", op, direction, algo->name, why.text);
             continue;
         }
-        *(backward ? &op->backward_algo : &op->forward_algo) = algo;
+        kernel->algo = algo;
         count_algo(left, e, algo, &why);
-        chex_debug("cuda: %s %s by %s", e->net->ops[index].name, backward ? "backward" : "forward",
-                   algo->name);
+        chex_debug("cuda: %s %s by %s", op, direction, algo->name);
         return CHEX_OK;
     }
     return chex_error_set(err, CHEX_E_ENV,
-                          "cuda engine: %s %s: no algorithm of stage %s supports it%s%s",
-                          e->net->ops[index].name, backward ? "backward" : "forward", e->variant,
-                          why.text[0] ? ": " : "", why.text);
+                          "cuda engine: %s %s: no algorithm of stage %s supports it%s%s", op,
+                          direction, e->variant, why.text[0] ? ": " : "", why.text);
 }
 
 static enum chex_status choose_algos(struct cuda_engine *e, struct chex_error *err) {
@@ -266,7 +272,7 @@ static void size_workspace(struct cuda_engine *e) {
         if (op->own_stem)
             need[2] = gpu_stem_workspace(&e->device, e->config.batch, e->config.image_size);
         op->backward_bytes = op->own_stem ? need[2] : chex_cuda_choice_bytes(e, i, true);
-        if (op->backward_algo && op->backward_algo->uses_side)
+        if (op->kernel[1].algo && op->kernel[1].algo->uses_side)
             backward += cuda_padded(need[1]);
         for (int k = 0; k < 3; k++)
             largest = need[k] > largest ? need[k] : largest;
@@ -319,10 +325,9 @@ static void place_statistics(struct cuda_engine *e) {
         struct cuda_buf *buf = &e->bufs[b];
         if (!buf->normed || !e->config.training)
             continue;
-        float *f = arena_take(e, 3 * (size_t)buf->channels, sizeof *f);
-        buf->mean = f;
-        buf->var = f + buf->channels;
-        buf->inv = f + 2 * buf->channels;
+        buf->mean = arena_take(e, 3 * (size_t)buf->channels, sizeof *buf->mean);
+        buf->var = buf->mean + buf->channels;
+        buf->inv = buf->var + buf->channels;
     }
     e->statistics_bytes = e->arena_at - begin;
     const size_t before = e->arena_at;
@@ -344,33 +349,26 @@ static int padded_in(const struct cuda_engine *e, const struct chex_op *op) {
     return op->in == CHEX_NET_IMAGE ? e->image_channels : op->in_channels;
 }
 
-static void place_weights(struct cuda_engine *e) {
-    const size_t bytes = gpu_type_bytes(e->type);
-    e->copies_count = e->copies_t_count = 0;
+/* The copies of a kind, one after the other; returns the first. */
+static char *place_copies(struct cuda_engine *e, bool transposed, size_t *count_out) {
+    const size_t bytes = gpu_type_bytes(e->type), begin = e->arena_at;
+    char *first = arena_take(e, 0, 1);
     for (int i = 0; i < e->net->op_count; i++) {
         const struct chex_op *op = &e->net->ops[i];
-        if (op->kind != CHEX_OP_CONV)
-            continue;
         const size_t taps = (size_t)(op->kernel * op->kernel);
-        size_t count = (size_t)op->out_channels * taps * (size_t)padded_in(e, op);
-        count = (count + CUDA_ALIGN / 2 - 1) / (CUDA_ALIGN / 2) * (CUDA_ALIGN / 2);
-        e->ops[i].weight = (char *)(e->copies_count * bytes);
-        e->copies_count += count;
-        if (op->in != CHEX_NET_IMAGE && e->config.training) {
-            e->ops[i].weight_t = (char *)(e->copies_t_count * bytes);
-            e->copies_t_count += count;
-        }
-    }
-    e->copies = arena_take(e, e->copies_count, bytes);
-    e->copies_t = arena_take(e, e->copies_t_count, bytes);
-    for (int i = 0; i < e->net->op_count; i++) {
-        const struct chex_op *op = &e->net->ops[i];
-        if (op->kind != CHEX_OP_CONV)
+        if (op->kind != CHEX_OP_CONV ||
+            (transposed && (op->in == CHEX_NET_IMAGE || !e->config.training)))
             continue;
-        e->ops[i].weight = e->copies + (uintptr_t)e->ops[i].weight;
-        if (op->in != CHEX_NET_IMAGE && e->config.training)
-            e->ops[i].weight_t = e->copies_t + (uintptr_t)e->ops[i].weight_t;
+        *(transposed ? &e->ops[i].weight_t : &e->ops[i].weight) =
+            arena_take(e, (size_t)op->out_channels * taps * (size_t)padded_in(e, op), bytes);
     }
+    *count_out = (e->arena_at - begin) / bytes;
+    return first;
+}
+
+static void place_weights(struct cuda_engine *e) {
+    e->copies = place_copies(e, false, &e->copies_count);
+    e->copies_t = place_copies(e, true, &e->copies_t_count);
 }
 
 static void place_state(struct cuda_engine *e) {
@@ -471,13 +469,13 @@ static enum chex_status allocate(struct cuda_engine *e, struct chex_life *lives,
     /* Query free memory again: the algorithms have loaded their code since the device was opened.
      */
     size_t free_bytes, total_bytes;
-    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), err);
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     place_all(e, lives);
     const size_t wanted = e->arena_at;
     const size_t limit = free_bytes > others ? free_bytes - others : 0;
     if (wanted <= limit) {
         e->arena_bytes = wanted;
-        CHEX_CUDA(cudaMalloc((void **)&e->arena, wanted), err);
+        CHEX_CUDA(cudaMalloc((void **)&e->arena, wanted));
         place_all(e, lives);
         return CHEX_OK;
     }
@@ -566,18 +564,15 @@ enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
     }
     free(lives);
     if (st == CHEX_OK)
-        CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream),
-                  err);
+        CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream));
     return st;
 }
 
 void chex_cuda_plan_release(struct cuda_engine *e) {
-    for (int i = 0; e->ops && i < e->net->op_count; i++) {
-        struct cuda_op *op = &e->ops[i];
-        if (op->forward_algo && op->forward_algo->release)
-            op->forward_algo->release(op->forward_state);
-        if (op->backward_algo && op->backward_algo->release)
-            op->backward_algo->release(op->backward_state);
+    for (int i = 0; e->ops && i < 2 * e->net->op_count; i++) {
+        const struct cuda_kernel *k = &e->ops[i / 2].kernel[i % 2];
+        if (k->algo && k->algo->release)
+            k->algo->release(k->state);
     }
     free(e->ops);
     free(e->bufs);

@@ -34,54 +34,37 @@ struct direction {
     bool backward;
 };
 
-static const struct gpu_conv_algo *algo_in_use(const struct cuda_engine *e, struct direction d) {
-    const struct cuda_op *op = &e->ops[d.op];
-    return d.backward ? op->backward_algo : op->forward_algo;
+static struct cuda_kernel *in_use(const struct cuda_engine *e, struct direction d) {
+    return &e->ops[d.op].kernel[d.backward];
 }
 
 /* ---- candidates ---- */
 
-/* A convolution as its algorithm gets it. The pointers f and b: one is NULL. */
-struct arguments {
-    struct gpu_conv_forward forward;
-    struct gpu_conv_backward backward;
-    const struct gpu_conv_forward *f;
-    const struct gpu_conv_backward *b;
-};
-
-static void make_arguments(const struct cuda_engine *e, struct direction d, int variant,
-                           struct arguments *a) {
-    *a = (struct arguments){.f = d.backward ? NULL : &a->forward,
-                            .b = d.backward ? &a->backward : NULL};
-    if (d.backward)
-        a->backward = chex_cuda_conv_backward(e, d.op, e->config.batch, e->w);
-    else
-        a->forward = chex_cuda_conv_forward(e, d.op, e->config.batch, e->config.training);
-    a->forward.variant = a->backward.variant = variant;
-}
-
 int chex_cuda_candidates(const struct cuda_engine *e, int op, bool backward,
-                         struct cuda_candidate out[CUDA_CANDIDATES]) {
+                         struct cuda_kernel out[CUDA_CANDIDATES]) {
     const struct gpu_conv_algo *algos[CUDA_ALGO_NAMES];
     const int of_stage = chex_cuda_stage_algos(e, algos);
-    struct arguments a;
+    struct cuda_conv c;
     int count = 0;
-    make_arguments(e, (struct direction){op, backward}, 0, &a);
+    chex_cuda_conv(e, op, backward, e->w, &c);
+    c.forward.variant = c.backward.variant = 0;
     for (int i = 0; i < of_stage; i++) {
         int variants[GPU_VARIANTS] = {0}, n = 1;
-        if (algos[i]->fallback || !algos[i]->fits(&e->device, a.f, a.b))
+        if (algos[i]->fallback || !algos[i]->fits(&e->device, c.f, c.b))
             continue;
         if (algos[i]->variants)
-            n = algos[i]->variants(&e->device, a.f, a.b, variants);
+            n = algos[i]->variants(&e->device, c.f, c.b, variants);
         for (int v = 0; v < n && count < CUDA_CANDIDATES; v++)
-            out[count++] = (struct cuda_candidate){algos[i], variants[v]};
+            out[count++] = (struct cuda_kernel){.algo = algos[i], .variant = variants[v]};
     }
-    if (count == 0)
-        out[count++] = (struct cuda_candidate){algo_in_use(e, (struct direction){op, backward}), 0};
+    if (count == 0) {
+        out[count] = e->ops[op].kernel[backward];
+        out[count++].variant = 0;
+    }
     return count;
 }
 
-void chex_cuda_candidate_text(const struct cuda_candidate *c, bool backward,
+void chex_cuda_candidate_text(const struct cuda_kernel *c, bool backward,
                               char out[CUDA_CANDIDATE_BYTES]) {
     char variant[GPU_VARIANT_BYTES] = "";
     if (c->variant)
@@ -90,19 +73,18 @@ void chex_cuda_candidate_text(const struct cuda_candidate *c, bool backward,
 }
 
 static size_t workspace_of(const struct cuda_engine *e, struct direction d,
-                           const struct cuda_candidate *c) {
-    const struct cuda_op *op = &e->ops[d.op];
-    struct arguments a;
-    make_arguments(e, d, c->variant, &a);
-    return c->algo->workspace(&e->device, d.backward ? op->backward_state : op->forward_state, a.f,
-                              a.b);
+                           const struct cuda_kernel *k) {
+    struct cuda_conv c;
+    chex_cuda_conv(e, d.op, d.backward, e->w, &c);
+    c.forward.variant = c.backward.variant = k->variant;
+    return k->algo->workspace(&e->device, k->state, c.f, c.b);
 }
 
 size_t chex_cuda_candidates_bytes(const struct cuda_engine *e, int op, bool backward) {
     const struct direction d = {op, backward};
-    struct cuda_candidate all[CUDA_CANDIDATES];
+    struct cuda_kernel all[CUDA_CANDIDATES];
     size_t most = 0;
-    if (!algo_in_use(e, d))
+    if (!in_use(e, d)->algo)
         return 0;
     const int count = chex_cuda_candidates(e, op, backward, all);
     for (int i = 0; i < count; i++) {
@@ -112,34 +94,27 @@ size_t chex_cuda_candidates_bytes(const struct cuda_engine *e, int op, bool back
     return most;
 }
 
-static struct cuda_candidate in_use(const struct cuda_engine *e, struct direction d) {
-    const struct cuda_op *op = &e->ops[d.op];
-    return (struct cuda_candidate){algo_in_use(e, d),
-                                   d.backward ? op->backward_variant : op->forward_variant};
-}
-
 size_t chex_cuda_choice_bytes(const struct cuda_engine *e, int op, bool backward) {
     const struct direction d = {op, backward};
-    const struct cuda_candidate now = in_use(e, d);
-    return now.algo ? workspace_of(e, d, &now) : 0;
+    return in_use(e, d)->algo ? workspace_of(e, d, in_use(e, d)) : 0;
 }
 
-static void use(struct cuda_engine *e, struct direction d, const struct cuda_candidate *c) {
-    struct cuda_op *op = &e->ops[d.op];
-    *(d.backward ? &op->backward_algo : &op->forward_algo) = c->algo;
-    *(d.backward ? &op->backward_variant : &op->forward_variant) = c->variant;
+/* The state of the algorithm stays: candidates other than the one in use have none. */
+static void use(struct cuda_engine *e, struct direction d, const struct cuda_kernel *k) {
+    in_use(e, d)->algo = k->algo;
+    in_use(e, d)->variant = k->variant;
     if (d.backward)
-        op->backward_bytes = workspace_of(e, d, c);
+        e->ops[d.op].backward_bytes = workspace_of(e, d, k);
 }
 
 /* ---- keys ---- */
 
 static void key_of(const struct cuda_engine *e, struct direction d, char out[KEY_BYTES]) {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
-    struct arguments a;
-    make_arguments(e, d, 0, &a);
-    const struct gpu_conv_forward *f = &a.forward;
-    const struct gpu_conv_backward *b = &a.backward;
+    struct cuda_conv c;
+    chex_cuda_conv(e, d.op, d.backward, e->w, &c);
+    const struct gpu_conv_forward *f = &c.forward;
+    const struct gpu_conv_backward *b = &c.backward;
     const struct gpu_map *in = d.backward ? &b->in : &f->in;
     const struct gpu_map *to = d.backward ? &b->out.g : &f->out;
     const struct gpu_window w = d.backward ? b->window : f->window;
@@ -169,7 +144,7 @@ static void keys_release(struct keys *k) {
 static void add_key(struct keys *k, const struct cuda_engine *e, struct direction d) {
     int *at = &k->of[2 * d.op + d.backward];
     *at = -1;
-    if (!algo_in_use(e, d))
+    if (!in_use(e, d)->algo)
         return;
     key_of(e, d, k->text[k->count]);
     for (*at = 0; strcmp(k->text[*at], k->text[k->count]) != 0;)
@@ -196,7 +171,7 @@ static enum chex_status keys_make(const struct cuda_engine *e, struct keys *k,
 
 /* Uses a candidate for all convolutions of a key. */
 static void use_for_key(struct cuda_engine *e, const struct keys *k, int key,
-                        const struct cuda_candidate *c) {
+                        const struct cuda_kernel *c) {
     for (int i = 0; i < e->net->op_count; i++)
         for (int backward = 0; backward < 2; backward++)
             if (k->of[2 * i + backward] == key)
@@ -219,9 +194,8 @@ static char *text_of(const struct cuda_engine *e, const struct keys *k, const bo
         return NULL;
     device_line(e, out);
     for (int i = 0; i < k->count; i++) {
-        const struct cuda_candidate c = in_use(e, k->first[i]);
         char choice[CUDA_CANDIDATE_BYTES];
-        chex_cuda_candidate_text(&c, k->first[i].backward, choice);
+        chex_cuda_candidate_text(in_use(e, k->first[i]), k->first[i].backward, choice);
         if (!wanted || wanted[i])
             fprintf(out, "%s: %s\n", k->text[i], choice);
     }
@@ -244,7 +218,7 @@ static bool find_choice(const char *text, const char *key, char out[CUDA_CANDIDA
 }
 
 /* Index of the candidate with this text; -1: there is none. */
-static int find_candidate(const struct cuda_candidate *all, int count, bool backward,
+static int find_candidate(const struct cuda_kernel *all, int count, bool backward,
                           const char *choice) {
     char text[CUDA_CANDIDATE_BYTES];
     for (int i = 0; i < count; i++) {
@@ -259,7 +233,7 @@ static int find_candidate(const struct cuda_candidate *all, int count, bool back
  * how many do not; `missing` gets the first of them. */
 static int use_text(struct cuda_engine *e, const struct keys *k, const char *text, bool *used,
                     char missing[LINE_BYTES]) {
-    struct cuda_candidate all[CUDA_CANDIDATES];
+    struct cuda_kernel all[CUDA_CANDIDATES];
     char choice[CUDA_CANDIDATE_BYTES];
     int unknown = 0;
     for (int i = 0; i < k->count; i++) {
@@ -337,7 +311,7 @@ struct tally {
 static enum chex_status measure_key(struct cuda_engine *e, const struct keys *k, int key,
                                     bool *measured, struct chex_error *err) {
     const struct direction d = k->first[key];
-    struct cuda_candidate all[CUDA_CANDIDATES];
+    struct cuda_kernel all[CUDA_CANDIDATES];
     const int count = chex_cuda_candidates(e, d.op, d.backward, all);
     int best = 0;
     CHEX_TRY(chex_cuda_measure(e, d.op, d.backward, all, count, &best, err));
@@ -355,7 +329,7 @@ static bool runs(const struct cuda_engine *e, struct direction d) {
 static enum chex_status measure_keys(struct cuda_engine *e, const struct keys *k, double limit_s,
                                      bool *known, struct tally *t, struct chex_error *err) {
     const double end_s = chex_clock_s() + limit_s;
-    struct cuda_candidate all[CUDA_CANDIDATES];
+    struct cuda_kernel all[CUDA_CANDIDATES];
     bool begun = false;
     for (int i = 0; i < k->count; i++) {
         const struct direction d = k->first[i];
@@ -372,8 +346,8 @@ static enum chex_status measure_keys(struct cuda_engine *e, const struct keys *k
             CHEX_TRY(measure_key(e, k, i, &known[i], err));
             t->measured++;
         }
-        const struct cuda_candidate now = in_use(e, d);
-        t->changed += now.algo != all[0].algo || now.variant != all[0].variant;
+        const struct cuda_kernel *now = in_use(e, d);
+        t->changed += now->algo != all[0].algo || now->variant != all[0].variant;
     }
     return begun ? chex_cuda_state_clear(e, err) : CHEX_OK;
 }

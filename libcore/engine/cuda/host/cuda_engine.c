@@ -96,8 +96,8 @@ static enum chex_status init(struct cuda_engine *e, struct chex_error *err) {
     CHEX_TRY(gpu_device_open(e->config.device, &e->device, err));
     CHEX_TRY(choose_type(e, err));
     CHEX_TRY(choose_stage(e, e->config.variant, err));
-    CHEX_CUDA(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), err);
-    CHEX_CUDA(cudaStreamCreateWithFlags(&e->uploads, cudaStreamNonBlocking), err);
+    CHEX_CUDA(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking));
+    CHEX_CUDA(cudaStreamCreateWithFlags(&e->uploads, cudaStreamNonBlocking));
     e->config.device = NULL; /* device and variant belong to the caller of create */
     e->config.variant = NULL;
     CHEX_TRY(chex_cuda_plan(e, err));

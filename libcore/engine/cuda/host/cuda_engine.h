@@ -55,15 +55,20 @@ struct cuda_buf {
     float *bsum, *csum;      /* gpu.h, backward */
 };
 
+/* A kernel for one direction of a convolution. */
+struct cuda_kernel {
+    const struct gpu_conv_algo *algo;
+    void *state; /* of the algorithm; owned by cuda_op */
+    int variant;
+};
+
 struct cuda_op {
-    const struct gpu_conv_algo *forward_algo, *backward_algo; /* CONV without own_stem */
-    void *forward_state, *backward_state;
-    int forward_variant, backward_variant;
-    bool own_stem;           /* CONV by stem.cu instead of an algorithm */
-    char *weight, *weight_t; /* copies of the engine's type */
-    uint8_t *argmax;         /* MAXPOOL */
-    bool add, side_add;      /* see engine/lifetimes.h */
-    size_t backward_bytes;   /* of the workspace */
+    struct cuda_kernel kernel[2]; /* CONV without own_stem: of forward, of backward */
+    bool own_stem;                /* CONV by stem.cu instead of an algorithm */
+    char *weight, *weight_t;      /* copies of the engine's type */
+    uint8_t *argmax;              /* MAXPOOL */
+    bool add, side_add;           /* see engine/lifetimes.h */
+    size_t backward_bytes;        /* of the workspace */
 };
 
 /* Host and device buffers of one batch in flight. */
@@ -212,6 +217,16 @@ struct gpu_conv_forward chex_cuda_conv_forward(const struct cuda_engine *e, int 
                                                bool training);
 struct gpu_conv_backward chex_cuda_conv_backward(const struct cuda_engine *e, int op, int n,
                                                  float *grad);
+/* One direction of a convolution of a whole batch, as its algorithm gets it: f or b is NULL. grad:
+ * of backward. */
+struct cuda_conv {
+    struct gpu_conv_forward forward;
+    struct gpu_conv_backward backward;
+    const struct gpu_conv_forward *f;
+    const struct gpu_conv_backward *b;
+};
+void chex_cuda_conv(const struct cuda_engine *e, int op, bool backward, float *grad,
+                    struct cuda_conv *out);
 struct gpu_stats chex_cuda_stats(const struct cuda_engine *e, const struct chex_op *op,
                                  bool training);
 struct gpu_sums chex_cuda_sums(const struct cuda_engine *e, int bn, int side, float *grad);
@@ -224,21 +239,16 @@ int chex_cuda_stage_algos(const struct cuda_engine *e,
                           const struct gpu_conv_algo *out[CUDA_ALGO_NAMES]);
 
 /* ---- cuda_choices.c ---- */
-/* A kernel for one direction of a convolution. */
-struct cuda_candidate {
-    const struct gpu_conv_algo *algo;
-    int variant;
-};
 /* The kernels that the engine may use, the fixed choice first. Returns how many, at least 1. Only
  * the first of them can be a fallback. */
 int chex_cuda_candidates(const struct cuda_engine *e, int op, bool backward,
-                         struct cuda_candidate out[CUDA_CANDIDATES]);
+                         struct cuda_kernel out[CUDA_CANDIDATES]);
 /* Bytes of the workspace for any of them. */
 size_t chex_cuda_candidates_bytes(const struct cuda_engine *e, int op, bool backward);
 /* Bytes of the workspace for the choice in use. */
 size_t chex_cuda_choice_bytes(const struct cuda_engine *e, int op, bool backward);
 /* "ALGORITHM", or "ALGORITHM VARIANT". */
-void chex_cuda_candidate_text(const struct cuda_candidate *c, bool backward,
+void chex_cuda_candidate_text(const struct cuda_kernel *c, bool backward,
                               char out[CUDA_CANDIDATE_BYTES]);
 /* Entries of struct chex_engine_choices. */
 enum chex_status chex_cuda_choices_get(void *self, char **text_out, struct chex_error *err);
@@ -255,8 +265,8 @@ enum chex_status chex_cuda_measure_begin(struct cuda_engine *e, struct chex_erro
  *   - CHEX_E_FAIL: none can be launched, or one failed as it ran: the device cannot be used then.
  */
 enum chex_status chex_cuda_measure(struct cuda_engine *e, int op, bool backward,
-                                   const struct cuda_candidate *candidates, int count,
-                                   int *best_out, struct chex_error *err);
+                                   const struct cuda_kernel *candidates, int count, int *best_out,
+                                   struct chex_error *err);
 /* The first whose time is within 3 % of the least; times that are not positive do not count. -1:
  * none counts. */
 int chex_cuda_fastest(const double *seconds, int count);

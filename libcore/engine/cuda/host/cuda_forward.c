@@ -11,22 +11,19 @@ static enum chex_status forward_stem(struct cuda_engine *e, int index, const str
     const struct gpu_map out = chex_cuda_x(e, op->out, n, op->out_first, op->out_channels);
     const struct gpu_stats stats = chex_cuda_stats(e, op, training);
     CHEX_CUDA(gpu_stem_forward(&e->device, slot->pixels, n, e->config.image_size, e->folded, &out,
-                               &stats, e->stream),
-              err);
+                               &stats, e->stream));
     return CHEX_OK;
 }
 
 static enum chex_status forward_conv(struct cuda_engine *e, int index, const struct cuda_slot *slot,
                                      int n, bool training, struct chex_error *err) {
-    const struct cuda_op *mine = &e->ops[index];
-    if (mine->own_stem)
+    const struct cuda_kernel *k = &e->ops[index].kernel[0];
+    if (e->ops[index].own_stem)
         return forward_stem(e, index, slot, n, training, err);
     const struct gpu_conv_forward f = chex_cuda_conv_forward(e, index, n, training);
     if (e->net->ops[index].in == CHEX_NET_IMAGE)
-        CHEX_CUDA(gpu_image(slot->pixels, e->net->mean, e->net->std, &f.in, e->stream), err);
-    CHEX_CUDA(
-        mine->forward_algo->forward(&e->device, mine->forward_state, &f, e->workspace, e->stream),
-        err);
+        CHEX_CUDA(gpu_image(slot->pixels, e->net->mean, e->net->std, &f.in, e->stream));
+    CHEX_CUDA(k->algo->forward(&e->device, k->state, &f, e->workspace, e->stream));
     return CHEX_OK;
 }
 
@@ -40,10 +37,9 @@ static enum chex_status forward_pool(struct cuda_engine *e, int index, int n, bo
     const struct gpu_window window = {op->kernel, op->stride, op->pad};
     if (op->kind == CHEX_OP_MAXPOOL)
         CHEX_CUDA(gpu_maxpool_forward(&in, &norm, window, &out,
-                                      training ? e->ops[index].argmax : NULL, &stats, e->stream),
-                  err);
+                                      training ? e->ops[index].argmax : NULL, &stats, e->stream));
     else
-        CHEX_CUDA(gpu_avgpool_forward(&in, &norm, op->kernel, &out, &stats, e->stream), err);
+        CHEX_CUDA(gpu_avgpool_forward(&in, &norm, op->kernel, &out, &stats, e->stream));
     return CHEX_OK;
 }
 
@@ -54,7 +50,7 @@ static enum chex_status forward_residual_add(struct cuda_engine *e, const struct
     const struct gpu_map out = chex_cuda_x(e, op->out, n, op->out_first, op->out_channels);
     const struct gpu_norm norm = chex_cuda_norm(e, op->in_bn, false, training);
     const struct gpu_norm side_norm = chex_cuda_norm(e, op->side_bn, false, training);
-    CHEX_CUDA(gpu_residual_add_forward(&in, &norm, &side, &side_norm, &out, e->stream), err);
+    CHEX_CUDA(gpu_residual_add_forward(&in, &norm, &side, &side_norm, &out, e->stream));
     return CHEX_OK;
 }
 
@@ -64,8 +60,7 @@ static enum chex_status forward_head(struct cuda_engine *e, const struct chex_op
     const struct gpu_norm norm = chex_cuda_norm(e, op->in_bn, true, training);
     const struct chex_param *p = e->net->params;
     CHEX_CUDA(gpu_head_forward(&in, &norm, e->w + p[op->weight].offset, e->w + p[op->bias].offset,
-                               e->net->classes, e->pooled, e->logits, e->stream),
-              err);
+                               e->net->classes, e->pooled, e->logits, e->stream));
     return CHEX_OK;
 }
 

@@ -41,7 +41,7 @@ static struct cuda_graph *find_graph(struct cuda_engine *e, const struct cuda_gr
 static enum chex_status capture(struct cuda_engine *e, struct cuda_graph *g,
                                 cuda_enqueue_fn enqueue, struct chex_error *err) {
     cudaGraph_t graph = NULL;
-    CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), err);
+    CHEX_CUDA(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal));
     enum chex_status st = enqueue_part(e, g, enqueue, err);
     const cudaError_t ended = cudaStreamEndCapture(e->stream, &graph);
     if (st == CHEX_OK && ended != cudaSuccess)
@@ -128,7 +128,7 @@ static enum chex_status launch(struct cuda_engine *e, const struct cuda_graph *w
     g->used = ++e->graph_uses;
     if (!g->exec && !capture_or_warn(e, g, enqueue))
         return enqueue_part(e, what, enqueue, err);
-    CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream), err);
+    CHEX_CUDA(cudaGraphLaunch(g->exec, e->stream));
     return CHEX_OK;
 }
 

@@ -40,7 +40,7 @@ bool chex_cuda_takes_raw(void *self, int stored_px) {
 
 static enum chex_status alloc_slots(struct cuda_engine *e, struct chex_error *err) {
     const size_t n = (size_t)e->config.batch, each = slot_bytes(e->config.batch, e->raw.row_bytes);
-    CHEX_CUDA(cudaMalloc((void **)&e->raw.staging, CUDA_SLOTS * each), err);
+    CHEX_CUDA(cudaMalloc((void **)&e->raw.staging, CUDA_SLOTS * each));
     e->raw.bytes += CUDA_SLOTS * each;
     for (int i = 0; i < CUDA_SLOTS; i++) {
         struct cuda_slot *s = &e->slots[i];
@@ -48,8 +48,8 @@ static enum chex_status alloc_slots(struct cuda_engine *e, struct chex_error *er
         s->stored = (uint8_t *)at;
         s->crops = (struct gpu_crop *)(at + cuda_padded(n * e->raw.row_bytes));
         s->shifts = (float *)((char *)s->crops + cuda_padded(n * sizeof *s->crops));
-        CHEX_CUDA(cudaMallocHost((void **)&s->stored_host, n * e->raw.row_bytes), err);
-        CHEX_CUDA(cudaMallocHost((void **)&s->crops_host, n * sizeof *s->crops_host), err);
+        CHEX_CUDA(cudaMallocHost((void **)&s->stored_host, n * e->raw.row_bytes));
+        CHEX_CUDA(cudaMallocHost((void **)&s->crops_host, n * sizeof *s->crops_host));
     }
     return CHEX_OK;
 }
@@ -102,7 +102,7 @@ enum chex_status chex_cuda_make_resident(void *self,
     if (e->raw.staging)
         return chex_error_set(err, CHEX_E_FAIL, "engine cuda: prepared for raw batches twice");
     *out = (struct chex_resident_result){.raw = false};
-    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), err);
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     const size_t left = subtract_or_zero(free_bytes, slots + cuda_reserve_bytes(e));
     if (!left) {
         snprintf(out->why, sizeof out->why,
@@ -163,8 +163,7 @@ static enum chex_status send_to_places(struct cuda_engine *e, const struct cuda_
             if (b->rows[b->places[k + run]] - e->raw.first != row + (size_t)run)
                 break;
         CHEX_CUDA(cudaMemcpyAsync(e->raw.resident + row * bytes, s->stored_host + (size_t)k * bytes,
-                                  (size_t)run * bytes, cudaMemcpyHostToDevice, e->uploads),
-                  err);
+                                  (size_t)run * bytes, cudaMemcpyHostToDevice, e->uploads));
         memset(e->raw.uploaded + row, true, (size_t)run * sizeof *e->raw.uploaded);
     }
     return CHEX_OK;
@@ -195,19 +194,16 @@ enum chex_status chex_cuda_send_raw(struct cuda_engine *e, struct cuda_slot *s,
         CHEX_TRY(send_to_places(e, s, b, err));
     else
         CHEX_CUDA(
-            cudaMemcpyAsync(s->stored, s->stored_host, bytes, cudaMemcpyHostToDevice, e->uploads),
-            err);
+            cudaMemcpyAsync(s->stored, s->stored_host, bytes, cudaMemcpyHostToDevice, e->uploads));
     CHEX_TRY(make_crops(e, s, b, err));
     CHEX_CUDA(cudaMemcpyAsync(s->crops, s->crops_host, (size_t)b->n * sizeof *s->crops,
-                              cudaMemcpyHostToDevice, e->uploads),
-              err);
+                              cudaMemcpyHostToDevice, e->uploads));
     return CHEX_OK;
 }
 
 enum chex_status chex_cuda_make_pixels(struct cuda_engine *e, const struct cuda_slot *s,
                                        const struct chex_batch *b, struct chex_error *err) {
     CHEX_CUDA(gpu_augment(b->rows ? e->raw.resident : s->stored, s->crops, b->n, b->stored_px,
-                          e->config.image_size, s->contrast, s->shifts, s->pixels, e->stream),
-              err);
+                          e->config.image_size, s->contrast, s->shifts, s->pixels, e->stream));
     return CHEX_OK;
 }

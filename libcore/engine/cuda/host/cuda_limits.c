@@ -22,18 +22,18 @@ struct buffers {
 static enum chex_status alloc_buffers(const struct cuda_engine *e, uint64_t max_bytes,
                                       struct buffers *b, struct chex_error *err) {
     size_t free_bytes = 0, total = 0;
-    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total), err);
+    CHEX_CUDA(cudaMemGetInfo(&free_bytes, &total));
     size_t each = max_device < free_bytes / 4 ? max_device : free_bytes / 4;
     each = each < max_bytes / 4 ? each : (size_t)(max_bytes / 4);
     b->device_bytes = each / step * step;
     b->host_bytes = b->device_bytes < max_host ? b->device_bytes : max_host;
     if (b->device_bytes == 0)
         return CHEX_OK;
-    CHEX_CUDA(cudaMalloc((void **)&b->a, b->device_bytes), err);
-    CHEX_CUDA(cudaMalloc((void **)&b->b, b->device_bytes), err);
-    CHEX_CUDA(cudaMallocHost((void **)&b->host, b->host_bytes), err);
-    CHEX_CUDA(cudaMemsetAsync(b->a, 0, b->device_bytes, e->stream), err);
-    CHEX_CUDA(cudaMemsetAsync(b->b, 0, b->device_bytes, e->stream), err);
+    CHEX_CUDA(cudaMalloc((void **)&b->a, b->device_bytes));
+    CHEX_CUDA(cudaMalloc((void **)&b->b, b->device_bytes));
+    CHEX_CUDA(cudaMallocHost((void **)&b->host, b->host_bytes));
+    CHEX_CUDA(cudaMemsetAsync(b->a, 0, b->device_bytes, e->stream));
+    CHEX_CUDA(cudaMemsetAsync(b->b, 0, b->device_bytes, e->stream));
     return CHEX_OK;
 }
 
@@ -49,10 +49,10 @@ static enum chex_status copy_rate(const struct cuda_engine *e, void *to, const v
                                   struct chex_error *err) {
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+        CHEX_CUDA(cudaStreamSynchronize(e->stream));
         const double start = chex_clock_s();
-        CHEX_CUDA(cudaMemcpyAsync(to, from, bytes, kind, e->stream), err);
-        CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+        CHEX_CUDA(cudaMemcpyAsync(to, from, bytes, kind, e->stream));
+        CHEX_CUDA(cudaStreamSynchronize(e->stream));
         const double rate = (double)bytes / (chex_clock_s() - start);
         best = i > 0 && rate > best ? rate : best;
     }

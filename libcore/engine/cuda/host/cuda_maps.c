@@ -21,12 +21,10 @@ static enum chex_status compute_maps(struct cuda_engine *e, int image, float *sc
     in.hw = 1;
     const struct gpu_norm norm = chex_cuda_norm(e, op->in_bn, true, false);
     CHEX_CUDA(gpu_head_forward(&in, &norm, e->w + p[op->weight].offset, e->w + p[op->bias].offset,
-                               e->net->classes, scratch, logits, e->stream),
-              err);
+                               e->net->classes, scratch, logits, e->stream));
     CHEX_CUDA(cudaMemcpyAsync(maps_out, logits, positions * classes * sizeof *maps_out,
-                              cudaMemcpyDeviceToHost, e->stream),
-              err);
-    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+                              cudaMemcpyDeviceToHost, e->stream));
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
     return CHEX_OK;
 }
 
@@ -37,8 +35,7 @@ enum chex_status chex_cuda_class_maps(void *self, int image, float *maps_out,
     const size_t hw = (size_t)e->bufs[op->in].hw;
     float *scratch = NULL;
     CHEX_CUDA(cudaMalloc((void **)&scratch,
-                         hw * hw * (size_t)(op->in_channels + e->net->classes) * sizeof *scratch),
-              err);
+                         hw * hw * (size_t)(op->in_channels + e->net->classes) * sizeof *scratch));
     const enum chex_status st = compute_maps(e, image, scratch, maps_out, err);
     cudaStreamSynchronize(e->stream); /* needed before the free if run failed half way */
     cudaFree(scratch);
@@ -51,8 +48,7 @@ enum chex_status chex_cuda_features(void *self, int n, float *features_out,
     const struct chex_op *op = &e->net->ops[e->net->op_count - 1];
     CHEX_CUDA(cudaMemcpyAsync(features_out, e->pooled,
                               (size_t)n * (size_t)op->in_channels * sizeof *features_out,
-                              cudaMemcpyDeviceToHost, e->stream),
-              err);
-    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+                              cudaMemcpyDeviceToHost, e->stream));
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
     return CHEX_OK;
 }

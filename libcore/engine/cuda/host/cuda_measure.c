@@ -85,11 +85,11 @@ static cudaError_t fill(struct cuda_engine *e, void *to, size_t bytes, enum gpu_
 
 enum chex_status chex_cuda_measure_begin(struct cuda_engine *e, struct chex_error *err) {
     const size_t bytes = gpu_type_bytes(e->type);
-    CHEX_CUDA(fill(e, e->maps, e->maps_bytes, e->type), err);
-    CHEX_CUDA(fill(e, e->statistics, e->statistics_bytes, GPU_F32), err);
-    CHEX_CUDA(fill(e, e->w, e->net->state_count * sizeof(float), GPU_F32), err);
-    CHEX_CUDA(fill(e, e->copies, e->copies_count * bytes, e->type), err);
-    CHEX_CUDA(fill(e, e->copies_t, e->copies_t_count * bytes, e->type), err);
+    CHEX_CUDA(fill(e, e->maps, e->maps_bytes, e->type));
+    CHEX_CUDA(fill(e, e->statistics, e->statistics_bytes, GPU_F32));
+    CHEX_CUDA(fill(e, e->w, e->net->state_count * sizeof(float), GPU_F32));
+    CHEX_CUDA(fill(e, e->copies, e->copies_count * bytes, e->type));
+    CHEX_CUDA(fill(e, e->copies_t, e->copies_t_count * bytes, e->type));
     return CHEX_OK;
 }
 
@@ -99,20 +99,17 @@ struct trial {
     struct cuda_engine *e;
     int op;
     bool backward;
-    struct gpu_conv_forward f;
-    struct gpu_conv_backward b;
+    struct cuda_conv conv;
     float *samples, *first; /* of this candidate, of the first one; sample_end[samples] values */
-    unsigned char *bytes;   /* scratch for a pixel of a map */
     size_t sample_end[SAMPLES];
-    bool of_map[SAMPLES];
     int sample_count;
 };
 
-static cudaError_t launch(struct trial *t, const struct cuda_candidate *c) {
+static cudaError_t launch(struct trial *t, const struct cuda_kernel *c) {
     struct cuda_engine *e = t->e;
-    t->f.variant = t->b.variant = c->variant;
-    return t->backward ? c->algo->backward(&e->device, NULL, &t->b, e->workspace, e->stream)
-                       : c->algo->forward(&e->device, NULL, &t->f, e->workspace, e->stream);
+    t->conv.forward.variant = t->conv.backward.variant = c->variant;
+    return t->backward ? c->algo->backward(&e->device, c->state, t->conv.b, e->workspace, e->stream)
+                       : c->algo->forward(&e->device, c->state, t->conv.f, e->workspace, e->stream);
 }
 
 /* The buffer that the convolution writes or adds to, and what it adds to besides. */
@@ -127,8 +124,8 @@ static cudaError_t reset(struct trial *t) {
     if (st == cudaSuccess && t->backward)
         st = fill(e, e->shared_sums, e->shared_sums_bytes, GPU_F32);
     if (st == cudaSuccess && t->backward)
-        st = cudaMemsetAsync(t->b.dweight, 0xff, e->net->params[op->weight].count * sizeof(float),
-                             e->stream);
+        st = cudaMemsetAsync(t->conv.backward.dweight, 0xff,
+                             e->net->params[op->weight].count * sizeof(float), e->stream);
     if (st == cudaSuccess) /* a launch that failed may have left counts */
         st = cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream);
     return st;
@@ -136,72 +133,57 @@ static cudaError_t reset(struct trial *t) {
 
 /* ---- results ---- */
 
-static float half_value(uint16_t h) {
-    const int exponent = h >> 10 & 31, fraction = h & 1023;
-    const float v = exponent == 31 ? (fraction ? NAN : INFINITY)
-                    : exponent     ? ldexpf((float)(fraction + 1024), exponent - 25)
-                                   : ldexpf((float)fraction, -24);
-    return h & 0x8000 ? -v : v;
-}
-
-static void widen(enum gpu_type type, const unsigned char *from, size_t count, float *to) {
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, from + 2 * i, 2);
-        const uint32_t word = (uint32_t)half << 16;
-        if (type == GPU_BF16)
-            memcpy(&to[i], &word, 4);
-        else
-            to[i] = half_value(half);
-    }
-}
-
 static size_t sampled(const struct trial *t) {
     return t->sample_count ? t->sample_end[t->sample_count - 1] : 0;
 }
 
-static void end_sample(struct trial *t, size_t count, bool of_map) {
+static void end_sample(struct trial *t, size_t count) {
     const size_t from = sampled(t);
-    t->of_map[t->sample_count] = of_map;
     t->sample_end[t->sample_count++] = from + count;
 }
 
 static cudaError_t sample_map(struct trial *t, const struct gpu_map *m) {
+    struct cuda_engine *e = t->e;
     const int64_t pixels = gpu_map_pixels(m);
     const int64_t count = pixels < SAMPLED_PIXELS ? pixels : SAMPLED_PIXELS;
-    const size_t channels = (size_t)m->channels, bytes = channels * gpu_type_bytes(m->type);
+    const size_t channels = (size_t)m->channels;
+    float *wide = e->partial[0], *to = t->samples + sampled(t); /* wide: scratch */
     cudaError_t st = cudaSuccess;
-    for (int64_t i = 0; i < count && st == cudaSuccess; i++) {
+    for (int64_t i = 0; i < count && st == cudaSuccess; i++, to += channels) {
         const int64_t pixel = count > 1 ? i * (pixels - 1) / (count - 1) : 0;
         const char *from =
             (const char *)m->data + (size_t)(pixel * m->pitch) * gpu_type_bytes(m->type);
-        st = cudaMemcpy(t->bytes, from, bytes, cudaMemcpyDeviceToHost);
-        widen(m->type, t->bytes, channels, t->samples + sampled(t) + (size_t)i * channels);
+        st = gpu_widen(m->type, from, channels, wide, e->stream);
+        if (st == cudaSuccess)
+            st =
+                cudaMemcpyAsync(to, wide, channels * sizeof *to, cudaMemcpyDeviceToHost, e->stream);
     }
-    end_sample(t, (size_t)count * channels, true);
-    return st;
+    end_sample(t, (size_t)count * channels);
+    return st == cudaSuccess ? cudaStreamSynchronize(e->stream) : st;
 }
 
 static cudaError_t sample_vector(struct trial *t, const float *from, size_t count) {
     const cudaError_t st =
         cudaMemcpy(t->samples + sampled(t), from, count * sizeof *from, cudaMemcpyDeviceToHost);
-    end_sample(t, count, false);
+    end_sample(t, count);
     return st;
 }
 
 /* Reads the results of the last launch, which is complete. */
 static cudaError_t sample(struct trial *t) {
-    const size_t out = (size_t)t->f.out.channels, in = (size_t)t->b.in.channels;
+    const struct gpu_conv_forward *f = &t->conv.forward;
+    const struct gpu_conv_backward *b = &t->conv.backward;
+    const size_t out = (size_t)f->out.channels, in = (size_t)b->in.channels;
     const struct chex_net *net = t->e->net;
-    const float *const stats[] = {t->f.stats.mean, t->f.stats.var, t->f.stats.inv};
-    const float *const sums[] = {t->b.sums.dgamma, t->b.sums.dbeta, t->b.sums.bsum, t->b.sums.csum};
+    const float *const stats[] = {f->stats.mean, f->stats.var, f->stats.inv};
+    const float *const sums[] = {b->sums.dgamma, b->sums.dbeta, b->sums.bsum, b->sums.csum};
     t->sample_count = 0;
-    cudaError_t st = sample_map(t, t->backward ? &t->b.in_g : &t->f.out);
-    for (int i = 0; i < 3 && !t->backward && t->f.stats.partial && st == cudaSuccess; i++)
+    cudaError_t st = sample_map(t, t->backward ? &b->in_g : &f->out);
+    for (int i = 0; i < 3 && !t->backward && f->stats.partial && st == cudaSuccess; i++)
         st = sample_vector(t, stats[i], out);
     if (t->backward && st == cudaSuccess)
-        st = sample_vector(t, t->b.dweight, net->params[net->ops[t->op].weight].count);
-    for (int i = 0; i < 4 && t->backward && t->b.sums.partial && st == cudaSuccess; i++)
+        st = sample_vector(t, b->dweight, net->params[net->ops[t->op].weight].count);
+    for (int i = 0; i < 4 && t->backward && b->sums.partial && st == cudaSuccess; i++)
         st = sample_vector(t, sums[i], in);
     return st;
 }
@@ -232,25 +214,19 @@ static enum chex_status trial_make(struct cuda_engine *e, int op, bool backward,
         (size_t)(o->in_channels > o->out_channels ? o->in_channels : o->out_channels);
     const size_t values = (SAMPLED_PIXELS + 4) * widest + e->net->params[o->weight].count;
     *t = (struct trial){.e = e, .op = op, .backward = backward};
-    if (backward)
-        t->b = chex_cuda_conv_backward(e, op, e->config.batch, e->moment[0]);
-    else
-        t->f = chex_cuda_conv_forward(e, op, e->config.batch, e->config.training);
+    chex_cuda_conv(e, op, backward, e->moment[0], &t->conv);
     t->samples = chex_alloc_zeroed(values, sizeof *t->samples);
     t->first = chex_alloc_zeroed(values, sizeof *t->first);
-    t->bytes = chex_alloc_zeroed(widest, sizeof(float));
-    return t->samples && t->first && t->bytes ? CHEX_OK
-                                              : chex_error_memory(err, "choices of kernels");
+    return t->samples && t->first ? CHEX_OK : chex_error_memory(err, "choices of kernels");
 }
 
 static void trial_release(struct trial *t) {
     free(t->samples);
     free(t->first);
-    free(t->bytes);
 }
 
 /* A kernel failed as it ran: CUDA refuses all further work of the process. */
-static enum chex_status failed(const struct trial *t, const struct cuda_candidate *c,
+static enum chex_status failed(const struct trial *t, const struct cuda_kernel *c,
                                enum chex_status st, struct chex_error *err) {
     char name[CUDA_CANDIDATE_BYTES];
     if (st == CHEX_OK)
@@ -262,14 +238,14 @@ static enum chex_status failed(const struct trial *t, const struct cuda_candidat
 }
 
 /* Runs a candidate once. *left_out: it cannot be launched, or its results are others. */
-static enum chex_status try_candidate(struct trial *t, const struct cuda_candidate *c,
-                                      bool has_first, bool *left_out, struct chex_error *err) {
+static enum chex_status try_candidate(struct trial *t, const struct cuda_kernel *c, bool has_first,
+                                      bool *left_out, struct chex_error *err) {
     const char *const direction = t->backward ? "backward" : "forward";
     const char *const op = t->e->net->ops[t->op].name;
     const double tolerance = t->e->type == GPU_BF16 ? 0x1p-7 : 0x1p-10;
     char name[CUDA_CANDIDATE_BYTES];
     chex_cuda_candidate_text(c, t->backward, name);
-    CHEX_CUDA(reset(t), err);
+    CHEX_CUDA(reset(t));
     const cudaError_t refused = launch(t, c);
     if (refused != cudaSuccess) {
         cudaGetLastError(); /* clear the error: it is reported here */
@@ -278,8 +254,8 @@ static enum chex_status try_candidate(struct trial *t, const struct cuda_candida
         *left_out = true;
         return CHEX_OK;
     }
-    CHEX_CUDA(cudaStreamSynchronize(t->e->stream), err);
-    CHEX_CUDA(sample(t), err);
+    CHEX_CUDA(cudaStreamSynchronize(t->e->stream));
+    CHEX_CUDA(sample(t));
     if (!has_first)
         memcpy(t->first, t->samples, sampled(t) * sizeof *t->first);
     const double d = distance(t);
@@ -291,24 +267,24 @@ static enum chex_status try_candidate(struct trial *t, const struct cuda_candida
     return CHEX_OK;
 }
 
-static enum chex_status time_round(struct trial *t, const struct cuda_candidate *c, int launches,
+static enum chex_status time_round(struct trial *t, const struct cuda_kernel *c, int launches,
                                    double *best_s, struct chex_error *err) {
     struct cuda_engine *e = t->e;
     float ms = 0;
-    CHEX_CUDA(cudaEventRecord(e->forward_began[0], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->forward_began[0], e->stream));
     for (int i = 0; i < launches; i++)
-        CHEX_CUDA(launch(t, c), err);
-    CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream), err);
-    CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]), err);
-    CHEX_CUDA(cudaEventElapsedTime(&ms, e->forward_began[0], e->forward_done[0]), err);
+        CHEX_CUDA(launch(t, c));
+    CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream));
+    CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]));
+    CHEX_CUDA(cudaEventElapsedTime(&ms, e->forward_began[0], e->forward_done[0]));
     const double s = ms > 0 ? (double)ms * 1e-3 / launches : 1e-9;
     if (*best_s <= 0 || s < *best_s)
         *best_s = s;
     return CHEX_OK;
 }
 
-static enum chex_status run_trial(struct trial *t, const struct cuda_candidate *candidates,
-                                  int count, int *best_out, struct chex_error *err) {
+static enum chex_status run_trial(struct trial *t, const struct cuda_kernel *candidates, int count,
+                                  int *best_out, struct chex_error *err) {
     bool left_out[CUDA_CANDIDATES] = {false}, has_first = false;
     double seconds[CUDA_CANDIDATES] = {0};
     for (int i = 0; i < count; i++) {
@@ -340,8 +316,8 @@ static enum chex_status run_trial(struct trial *t, const struct cuda_candidate *
 }
 
 enum chex_status chex_cuda_measure(struct cuda_engine *e, int op, bool backward,
-                                   const struct cuda_candidate *candidates, int count,
-                                   int *best_out, struct chex_error *err) {
+                                   const struct cuda_kernel *candidates, int count, int *best_out,
+                                   struct chex_error *err) {
     struct trial t;
     enum chex_status st = trial_make(e, op, backward, &t, err);
     if (st == CHEX_OK)

@@ -26,27 +26,29 @@
 /* ---- parts ---- */
 
 /* Errors of kernels are reported by a later call, whichever it is. With sync_ops: by this one. */
+static enum chex_status finish_op(struct cuda_engine *e, int op, const char *direction,
+                                  struct chex_error *err) {
+    char name[160];
+    if (!e->sync_ops)
+        return CHEX_OK;
+    CHEX_TRY(chex_cuda_join(e, err));
+    const cudaError_t st = cudaStreamSynchronize(e->stream);
+    snprintf(name, sizeof name, "%s of %s", direction, e->net->ops[op].name);
+    return st == cudaSuccess ? CHEX_OK : gpu_error(st, name, err);
+}
 static enum chex_status forward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
                                    bool training, struct chex_error *err) {
     CHEX_TRY(chex_cuda_forward_op(e, op, &e->slots[what->slot], what->n, training, err));
     if (training)
         CHEX_TRY(chex_cuda_sync_stats(e, &e->net->ops[op], err));
-    const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
-    char name[160];
-    snprintf(name, sizeof name, "forward of %s", e->net->ops[op].name);
-    return st == cudaSuccess ? CHEX_OK : gpu_error(st, name, err);
+    return finish_op(e, op, "forward", err);
 }
 static enum chex_status backward_op(struct cuda_engine *e, int op, const struct cuda_graph *what,
                                     struct chex_error *err) {
     float *grad = (float *)(uintptr_t)what->grad;
     CHEX_TRY(chex_cuda_sync_grad(e, &e->net->ops[op], err));
     CHEX_TRY(chex_cuda_backward_op(e, op, &e->slots[what->slot], what->n, grad, err));
-    if (e->sync_ops)
-        CHEX_TRY(chex_cuda_join(e, err));
-    const cudaError_t st = e->sync_ops ? cudaStreamSynchronize(e->stream) : cudaSuccess;
-    char name[160];
-    snprintf(name, sizeof name, "backward of %s", e->net->ops[op].name);
-    return st == cudaSuccess ? CHEX_OK : gpu_error(st, name, err);
+    return finish_op(e, op, "backward", err);
 }
 
 static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda_graph *what,
@@ -55,15 +57,12 @@ static enum chex_status enqueue_forward(struct cuda_engine *e, const struct cuda
     for (int i = 0; i < e->net->op_count; i++)
         CHEX_TRY(forward_op(e, i, what, true, err));
     CHEX_CUDA(gpu_report(e->jobs, e->net->bn_count, what->n * chex_sync_ranks(e->config.sync),
-                         (float *)(uintptr_t)what->grad, e->stream),
-              err);
+                         (float *)(uintptr_t)what->grad, e->stream));
     CHEX_CUDA(gpu_loss(e->logits, slot->labels, what->n, e->net->classes, &e->loss_terms,
                        e->type == GPU_F16 ? &e->loss_scale->scale : NULL, e->loss, e->dlogits,
-                       e->stream),
-              err);
+                       e->stream));
     CHEX_CUDA(
-        cudaMemcpyAsync(e->loss_host, e->loss, sizeof *e->loss, cudaMemcpyDeviceToHost, e->stream),
-        err);
+        cudaMemcpyAsync(e->loss_host, e->loss, sizeof *e->loss, cudaMemcpyDeviceToHost, e->stream));
     return CHEX_OK;
 }
 
@@ -85,14 +84,14 @@ static enum chex_status zero_frozen(struct cuda_engine *e, const struct cuda_gra
         CHEX_TRY(chex_cuda_join(e, err));
     for (size_t at = final_from(e, what->part + 1), from, to;
          chex_frozen_run(&e->config, at, end, &from, &to); at = to)
-        CHEX_CUDA(cudaMemsetAsync(grad + from, 0, (to - from) * sizeof *grad, e->stream), err);
+        CHEX_CUDA(cudaMemsetAsync(grad + from, 0, (to - from) * sizeof *grad, e->stream));
     return CHEX_OK;
 }
 
 static enum chex_status enqueue_segment(struct cuda_engine *e, const struct cuda_graph *what,
                                         struct chex_error *err) {
     if (what->part == 0)
-        CHEX_CUDA(cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream), err);
+        CHEX_CUDA(cudaMemsetAsync(e->shared_sums, 0, e->shared_sums_bytes, e->stream));
     for (int i = e->segment_end[what->part] - 1; i >= e->segment_end[what->part + 1]; i--)
         if (i >= e->first_trained)
             CHEX_TRY(backward_op(e, i, what, err));
@@ -105,8 +104,7 @@ static enum chex_status enqueue_infer(struct cuda_engine *e, const struct cuda_g
     for (int i = 0; i < e->net->op_count; i++)
         CHEX_TRY(forward_op(e, i, what, false, err));
     CHEX_CUDA(cudaMemcpyAsync(e->slots[what->slot].logits_host, e->logits, bytes,
-                              cudaMemcpyDeviceToHost, e->stream),
-              err);
+                              cudaMemcpyDeviceToHost, e->stream));
     return CHEX_OK;
 }
 
@@ -119,7 +117,7 @@ static enum chex_status pin_pixels(struct cuda_engine *e, struct chex_error *err
     const size_t bytes = (size_t)e->config.batch * size * size * sizeof(float);
     for (int i = 0; i < CUDA_SLOTS; i++)
         if (!e->slots[i].pixels_host)
-            CHEX_CUDA(cudaMallocHost((void **)&e->slots[i].pixels_host, bytes), err);
+            CHEX_CUDA(cudaMallocHost((void **)&e->slots[i].pixels_host, bytes));
     return CHEX_OK;
 }
 
@@ -130,8 +128,8 @@ static enum chex_status send_pixels(struct cuda_engine *e, struct cuda_slot *s,
     if (!s->pixels_host)
         CHEX_TRY(pin_pixels(e, err));
     memcpy(s->pixels_host, batch->pixels, bytes);
-    CHEX_CUDA(cudaMemcpyAsync(s->pixels, s->pixels_host, bytes, cudaMemcpyHostToDevice, e->uploads),
-              err);
+    CHEX_CUDA(
+        cudaMemcpyAsync(s->pixels, s->pixels_host, bytes, cudaMemcpyHostToDevice, e->uploads));
     return CHEX_OK;
 }
 
@@ -139,8 +137,8 @@ static enum chex_status send_labels(struct cuda_engine *e, struct cuda_slot *s,
                                     const struct chex_batch *batch, struct chex_error *err) {
     const size_t bytes = (size_t)batch->n * (size_t)e->net->classes;
     memcpy(s->labels_host, batch->labels, bytes);
-    CHEX_CUDA(cudaMemcpyAsync(s->labels, s->labels_host, bytes, cudaMemcpyHostToDevice, e->uploads),
-              err);
+    CHEX_CUDA(
+        cudaMemcpyAsync(s->labels, s->labels_host, bytes, cudaMemcpyHostToDevice, e->uploads));
     return CHEX_OK;
 }
 
@@ -150,13 +148,13 @@ static enum chex_status send_batch(struct cuda_engine *e, const struct chex_batc
                                    struct chex_error *err) {
     e->slot = (e->slot + 1) % CUDA_SLOTS;
     struct cuda_slot *s = &e->slots[e->slot];
-    CHEX_CUDA(cudaEventSynchronize(s->uploaded), err); /* the slot's pinned memory is free */
-    CHEX_CUDA(cudaStreamWaitEvent(e->uploads, s->consumed, 0), err);
+    CHEX_CUDA(cudaEventSynchronize(s->uploaded)); /* the slot's pinned memory is free */
+    CHEX_CUDA(cudaStreamWaitEvent(e->uploads, s->consumed, 0));
     CHEX_TRY(batch->pixels ? send_pixels(e, s, batch, err) : chex_cuda_send_raw(e, s, batch, err));
     if (batch->labels)
         CHEX_TRY(send_labels(e, s, batch, err));
-    CHEX_CUDA(cudaEventRecord(s->uploaded, e->uploads), err);
-    CHEX_CUDA(cudaStreamWaitEvent(e->stream, s->uploaded, 0), err);
+    CHEX_CUDA(cudaEventRecord(s->uploaded, e->uploads));
+    CHEX_CUDA(cudaStreamWaitEvent(e->stream, s->uploaded, 0));
     return batch->pixels ? CHEX_OK : chex_cuda_make_pixels(e, s, batch, err);
 }
 
@@ -176,7 +174,7 @@ static enum chex_status enqueue_batch(struct cuda_engine *e, const struct chex_b
     CHEX_TRY(chex_cuda_running(e, err));
     const struct cuda_graph what = {.part = CUDA_PART_INFER, .slot = e->slot, .n = batch->n};
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_infer, err));
-    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream));
     e->slots[e->slot].n = batch->n;
     return CHEX_OK;
 }
@@ -199,7 +197,7 @@ enum chex_status chex_cuda_infer_end(void *self, float *logits_out, struct chex_
     struct cuda_engine *e = self;
     const struct cuda_slot *s = &e->slots[(e->slot + CUDA_SLOTS + 1 - e->begun) % CUDA_SLOTS];
     e->begun--;
-    CHEX_CUDA(cudaEventSynchronize(s->consumed), err);
+    CHEX_CUDA(cudaEventSynchronize(s->consumed));
     memcpy(logits_out, s->logits_host, (size_t)s->n * (size_t)e->net->classes * sizeof *logits_out);
     return CHEX_OK;
 }
@@ -221,7 +219,7 @@ static enum chex_status backward(struct cuda_engine *e, struct cuda_graph what,
     for (int k = 0; k < e->segments; k++) {
         what.part = k;
         CHEX_TRY(chex_cuda_launch(e, &what, enqueue_segment, err));
-        CHEX_CUDA(cudaEventRecord(e->segment_done[k + 1], e->stream), err);
+        CHEX_CUDA(cudaEventRecord(e->segment_done[k + 1], e->stream));
         const size_t from = final_from(e, k + 1);
         if (ready && from < had)
             ready(ready_arg, from, had);
@@ -246,14 +244,14 @@ enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, floa
     CHEX_TRY(upload(e, batch, err));
     struct cuda_graph what = {
         .part = CUDA_PART_FORWARD, .slot = e->slot, .n = batch->n, .grad = grad_out};
-    CHEX_CUDA(cudaEventRecord(e->forward_began[set], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->forward_began[set], e->stream));
     CHEX_TRY(chex_cuda_launch(e, &what, enqueue_forward, err));
-    CHEX_CUDA(cudaEventRecord(e->forward_done[set], e->stream), err);
-    CHEX_CUDA(cudaEventRecord(e->segment_done[0], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->forward_done[set], e->stream));
+    CHEX_CUDA(cudaEventRecord(e->segment_done[0], e->stream));
     CHEX_TRY(backward(e, what, ready, ready_arg, err));
-    CHEX_CUDA(cudaEventRecord(e->backward_done[set], e->stream), err);
-    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream), err);
-    CHEX_CUDA(cudaEventSynchronize(e->forward_done[set]), err);
+    CHEX_CUDA(cudaEventRecord(e->backward_done[set], e->stream));
+    CHEX_CUDA(cudaEventRecord(e->slots[e->slot].consumed, e->stream));
+    CHEX_CUDA(cudaEventSynchronize(e->forward_done[set]));
     if (e->config.sync)
         CHEX_TRY(gpu_reduce_check(e->reduce, err));
     /* This pass's backward is still running, so the result has the time of the previous backward.
@@ -303,14 +301,14 @@ enum chex_status chex_cuda_reduce_memory(void *self, struct chex_launch *launch,
 static enum chex_status time_op(struct cuda_engine *e, int op, bool is_backward, double *s_out,
                                 struct chex_error *err) {
     const struct cuda_slot *slot = &e->slots[e->slot];
-    CHEX_CUDA(cudaEventRecord(e->forward_began[0], e->stream), err);
+    CHEX_CUDA(cudaEventRecord(e->forward_began[0], e->stream));
     if (is_backward)
         CHEX_TRY(chex_cuda_backward_op(e, op, slot, e->last_n, e->last_grad, err));
     else
         CHEX_TRY(chex_cuda_forward_op(e, op, slot, e->last_n, true, err));
     CHEX_TRY(chex_cuda_join(e, err));
-    CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream), err);
-    CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]), err);
+    CHEX_CUDA(cudaEventRecord(e->forward_done[0], e->stream));
+    CHEX_CUDA(cudaEventSynchronize(e->forward_done[0]));
     *s_out = elapsed_s(e->forward_began[0], e->forward_done[0]);
     return CHEX_OK;
 }
@@ -338,11 +336,11 @@ void chex_cuda_op_times(void *self, double *forward_s, double *backward_s) {
 static enum chex_status slot_init(struct cuda_engine *e, struct cuda_slot *s,
                                   struct chex_error *err) {
     const size_t labels = (size_t)e->config.batch * (size_t)e->net->classes;
-    CHEX_CUDA(cudaMallocHost((void **)&s->logits_host, labels * sizeof *s->logits_host), err);
-    CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels), err);
+    CHEX_CUDA(cudaMallocHost((void **)&s->logits_host, labels * sizeof *s->logits_host));
+    CHEX_CUDA(cudaMallocHost((void **)&s->labels_host, labels));
     const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
-    CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, flags), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, flags), err);
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->uploaded, flags));
+    CHEX_CUDA(cudaEventCreateWithFlags(&s->consumed, flags));
     return CHEX_OK;
 }
 
@@ -356,19 +354,14 @@ enum chex_status chex_cuda_run_init(struct cuda_engine *e, struct chex_error *er
     for (int i = 0; i < CUDA_SLOTS; i++)
         CHEX_TRY(slot_init(e, &e->slots[i], err));
     for (int i = 0; i <= CUDA_SEGMENTS; i++)
-        CHEX_CUDA(cudaEventCreateWithFlags(&e->segment_done[i], cudaEventDisableTiming), err);
+        CHEX_CUDA(cudaEventCreateWithFlags(&e->segment_done[i], cudaEventDisableTiming));
     for (int i = 0; i < 2; i++) {
-        CHEX_CUDA(cudaEventCreate(&e->forward_began[i]), err);
-        CHEX_CUDA(cudaEventCreateWithFlags(&e->forward_done[i], cudaEventBlockingSync), err);
-        CHEX_CUDA(cudaEventCreate(&e->backward_done[i]), err);
+        CHEX_CUDA(cudaEventCreate(&e->forward_began[i]));
+        CHEX_CUDA(cudaEventCreateWithFlags(&e->forward_done[i], cudaEventBlockingSync));
+        CHEX_CUDA(cudaEventCreate(&e->backward_done[i]));
     }
-    CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host), err);
+    CHEX_CUDA(cudaMallocHost((void **)&e->loss_host, sizeof *e->loss_host));
     return chex_cuda_sync_init(e, err);
-}
-
-static void destroy_event(cudaEvent_t event) {
-    if (event)
-        cudaEventDestroy(event);
 }
 
 void chex_cuda_run_release(struct cuda_engine *e) {
@@ -378,15 +371,15 @@ void chex_cuda_run_release(struct cuda_engine *e) {
         cudaFreeHost(e->slots[i].pixels_host);
         cudaFreeHost(e->slots[i].labels_host);
         cudaFreeHost(e->slots[i].logits_host);
-        destroy_event(e->slots[i].uploaded);
-        destroy_event(e->slots[i].consumed);
+        gpu_event_destroy(e->slots[i].uploaded);
+        gpu_event_destroy(e->slots[i].consumed);
     }
     for (int i = 0; i <= CUDA_SEGMENTS; i++)
-        destroy_event(e->segment_done[i]);
+        gpu_event_destroy(e->segment_done[i]);
     for (int i = 0; i < 2; i++) {
-        destroy_event(e->forward_began[i]);
-        destroy_event(e->forward_done[i]);
-        destroy_event(e->backward_done[i]);
+        gpu_event_destroy(e->forward_began[i]);
+        gpu_event_destroy(e->forward_done[i]);
+        gpu_event_destroy(e->backward_done[i]);
     }
     chex_cuda_sync_release(e);
     cudaFreeHost(e->loss_host);

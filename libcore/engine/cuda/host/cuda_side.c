@@ -18,17 +18,15 @@ enum chex_status chex_cuda_side_init(struct cuda_engine *e, struct chex_error *e
     const char *asked = getenv("CHEX_CUDA_SIDE");
     if (!e->config.training || (asked && strcmp(asked, "0") == 0))
         return CHEX_OK;
-    CHEX_CUDA(cudaStreamCreateWithFlags(&e->side.stream, cudaStreamNonBlocking), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&e->side.parts_written, cudaEventDisableTiming), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&e->side_done, cudaEventDisableTiming), err);
+    CHEX_CUDA(cudaStreamCreateWithFlags(&e->side.stream, cudaStreamNonBlocking));
+    CHEX_CUDA(cudaEventCreateWithFlags(&e->side.parts_written, cudaEventDisableTiming));
+    CHEX_CUDA(cudaEventCreateWithFlags(&e->side_done, cudaEventDisableTiming));
     return CHEX_OK;
 }
 
 void chex_cuda_side_release(struct cuda_engine *e) {
-    if (e->side.parts_written)
-        cudaEventDestroy(e->side.parts_written);
-    if (e->side_done)
-        cudaEventDestroy(e->side_done);
+    gpu_event_destroy(e->side.parts_written);
+    gpu_event_destroy(e->side_done);
     if (e->side.stream)
         cudaStreamDestroy(e->side.stream);
 }
@@ -38,8 +36,8 @@ enum chex_status chex_cuda_join(struct cuda_engine *e, struct chex_error *err) {
     if (!e->side.used)
         return CHEX_OK;
     e->side.used = false;
-    CHEX_CUDA(cudaEventRecord(e->side_done, e->side.stream), err);
-    CHEX_CUDA(cudaStreamWaitEvent(e->stream, e->side_done, 0), err);
+    CHEX_CUDA(cudaEventRecord(e->side_done, e->side.stream));
+    CHEX_CUDA(cudaStreamWaitEvent(e->stream, e->side_done, 0));
     gpu_dependents_break();
     return CHEX_OK;
 }

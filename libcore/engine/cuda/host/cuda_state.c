@@ -78,9 +78,18 @@ static const struct chex_op *conv_of(const struct chex_net *net, int param, int 
 
 /* Copies host memory to the device in the order of the compute stream, which does not synchronise
  * with CUDA's default stream. The caller may free `from` after the call. */
-static cudaError_t put(struct cuda_engine *e, void *to, const void *from, size_t bytes) {
-    cudaError_t st = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, e->stream);
-    return st == cudaSuccess ? cudaStreamSynchronize(e->stream) : st;
+static enum chex_status put(struct cuda_engine *e, void *to, const void *from, size_t bytes,
+                            struct chex_error *err) {
+    CHEX_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, e->stream));
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
+    return CHEX_OK;
+}
+/* The same, and frees the memory. */
+static enum chex_status put_own(struct cuda_engine *e, void *to, void *own, size_t bytes,
+                                struct chex_error *err) {
+    const enum chex_status st = put(e, to, own, bytes, err);
+    free(own);
+    return st;
 }
 
 static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *err) {
@@ -114,10 +123,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
         if (mine->weight_t)
             g->copy_t_offset = (size_t)(mine->weight_t - e->copies_t) / bytes;
     }
-    cudaError_t st = put(e, e->params, all, (size_t)trained * sizeof *all);
-    free(all);
-    CHEX_CUDA(st, err);
-    return CHEX_OK;
+    return put_own(e, e->params, all, (size_t)trained * sizeof *all, err);
 }
 
 enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err) {
@@ -126,8 +132,7 @@ enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err
     for (int i = 0; i < e->net->bn_count; i++) {
         const struct chex_bn *bn = &e->net->bns[i];
         CHEX_CUDA(gpu_running_inv(e->w + e->net->params[bn->var].offset, bn->channels,
-                                  e->net->bn_eps, e->running_inv[i], e->stream),
-                  err);
+                                  e->net->bn_eps, e->running_inv[i], e->stream));
     }
     e->running_current = true;
     return CHEX_OK;
@@ -138,12 +143,11 @@ enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err
 static enum chex_status pack(struct cuda_engine *e, const struct gpu_update *u,
                              struct chex_error *err) {
     const struct chex_net *net = e->net;
-    CHEX_CUDA(gpu_pack(u, e->stream), err);
+    CHEX_CUDA(gpu_pack(u, e->stream));
     for (int i = 0; i < net->op_count; i++)
         if (e->ops[i].own_stem)
             CHEX_CUDA(gpu_stem_fold(e->w + net->params[net->ops[i].weight].offset, net->mean,
-                                    net->std, e->type, e->folded, e->stream),
-                      err);
+                                    net->std, e->type, e->folded, e->stream));
     return CHEX_OK;
 }
 
@@ -157,9 +161,7 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
     if (!own)
         return chex_error_memory(err, "cuda engine");
     reorder(e->net, own, state, true);
-    cudaError_t st = put(e, to, own, count * sizeof *own);
-    free(own);
-    CHEX_CUDA(st, err);
+    CHEX_TRY(put_own(e, to, own, count * sizeof *own, err));
     if (part == CHEX_STATE_PARAMS) {
         const struct gpu_update u = update_of(e, CHEX_ADAM, NULL);
         e->running_current = false;
@@ -181,7 +183,7 @@ static enum chex_status download(struct cuda_engine *e, const float *from, float
     if (st == cudaSuccess)
         reorder(e->net, out, own, false);
     free(own);
-    CHEX_CUDA(st, err);
+    CHEX_CUDA(st);
     return CHEX_OK;
 }
 
@@ -213,10 +215,7 @@ static enum chex_status upload_jobs(struct cuda_engine *e, struct chex_error *er
                                           .channels = bn->channels,
                                           .pixels = buf->hw * buf->hw};
     }
-    cudaError_t st = put(e, e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs);
-    free(jobs);
-    CHEX_CUDA(st, err);
-    return CHEX_OK;
+    return put_own(e, e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs, err);
 }
 
 float *chex_cuda_grad_alloc(void *self) {
@@ -257,21 +256,15 @@ static enum chex_status upload_loss(struct cuda_engine *e, struct chex_error *er
     e->loss_terms.gamma_neg = (float)terms.gamma_neg;
     e->loss_terms.clip = (float)terms.clip;
     e->loss_terms.focused = terms.focused;
-    const cudaError_t st =
-        put(e, (void *)(uintptr_t)e->loss_terms.factors, all, count * sizeof *all);
-    free(all);
-    CHEX_CUDA(st, err);
-    return CHEX_OK;
+    return put_own(e, (void *)(uintptr_t)e->loss_terms.factors, all, count * sizeof *all, err);
 }
 
 enum chex_status chex_cuda_state_clear(struct cuda_engine *e, struct chex_error *err) {
     float *const kept[] = {e->moment[0], e->moment[1], e->ema};
     for (int k = 0; k < 3; k++)
         if (kept[k])
-            CHEX_CUDA(cudaMemsetAsync(kept[k], 0, e->net->state_count * sizeof(float), e->stream),
-                      err);
-    CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream),
-              err);
+            CHEX_CUDA(cudaMemsetAsync(kept[k], 0, e->net->state_count * sizeof(float), e->stream));
+    CHEX_CUDA(cudaMemsetAsync(e->copies, 0, e->copies_count * gpu_type_bytes(e->type), e->stream));
     return CHEX_OK;
 }
 
@@ -281,10 +274,10 @@ enum chex_status chex_cuda_state_init(struct cuda_engine *e, struct chex_error *
     CHEX_TRY(upload_loss(e, err));
     if (e->config.training)
         CHEX_TRY(upload_jobs(e, err));
-    CHEX_CUDA(cudaMallocHost((void **)&e->step_host, sizeof *e->step_host), err);
+    CHEX_CUDA(cudaMallocHost((void **)&e->step_host, sizeof *e->step_host));
     memset(e->step_host, 0, sizeof *e->step_host);
-    CHEX_CUDA(put(e, e->loss_scale, &scale, sizeof scale), err);
-    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
+    CHEX_TRY(put(e, e->loss_scale, &scale, sizeof scale, err));
+    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream));
     return chex_cuda_state_clear(e, err);
 }
 
@@ -328,9 +321,8 @@ static enum chex_status enqueue_update(struct cuda_engine *e, const struct cuda_
     struct gpu_update u = update_of(e, (enum chex_optim)what->optim, what->grad);
     u.clip = what->clips ? e->clip : NULL;
     CHEX_CUDA(
-        cudaMemcpyAsync(e->step, e->step_host, sizeof *e->step, cudaMemcpyHostToDevice, e->stream),
-        err);
-    CHEX_CUDA(gpu_update_state(&u, e->stream), err);
+        cudaMemcpyAsync(e->step, e->step_host, sizeof *e->step, cudaMemcpyHostToDevice, e->stream));
+    CHEX_CUDA(gpu_update_state(&u, e->stream));
     return pack(e, &u, err);
 }
 
@@ -347,7 +339,7 @@ enum chex_status chex_cuda_update(void *self, const struct chex_update *update, 
     /* step_host may be overwritten only after the last update has copied it. If a pass has waited
      * for its loss since then, the copy is complete. */
     if (!e->waited)
-        CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
+        CHEX_CUDA(cudaStreamSynchronize(e->stream));
     fill_step(e, update, e->step_host);
     e->running_current = false;
     const struct cuda_graph what = {.part = CUDA_PART_UPDATE,
@@ -364,9 +356,9 @@ enum chex_status chex_cuda_grad_norms(void *self, struct chex_grad_norms *out,
                                       struct chex_error *err) {
     struct cuda_engine *e = self;
     struct gpu_clip clip;
-    CHEX_CUDA(cudaStreamSynchronize(e->stream), err);
-    CHEX_CUDA(cudaMemcpy(&clip, e->clip, sizeof clip, cudaMemcpyDeviceToHost), err);
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
+    CHEX_CUDA(cudaMemcpy(&clip, e->clip, sizeof clip, cudaMemcpyDeviceToHost));
     *out = (struct chex_grad_norms){clip.sum, clip.largest, clip.updates};
-    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream), err);
+    CHEX_CUDA(cudaMemsetAsync(e->clip, 0, sizeof *e->clip, e->stream));
     return CHEX_OK;
 }

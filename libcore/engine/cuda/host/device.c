@@ -85,8 +85,8 @@ static enum chex_status describe(int index, struct chex_gpu *out, struct chex_er
     struct cudaDeviceProp p;
     char id[32];
     memset(&p, 0, sizeof p);
-    CHEX_CUDA(cudaGetDeviceProperties(&p, index), err);
-    CHEX_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, index), err);
+    CHEX_CUDA(cudaGetDeviceProperties(&p, index));
+    CHEX_CUDA(cudaDeviceGetPCIBusId(id, sizeof id, index));
     chex_gpu_pci_id(id, out->pci_bus_id);
     uuid_text(&p, out->uuid);
     snprintf(out->name, sizeof out->name, "%.63s", p.name);
@@ -155,7 +155,7 @@ static enum chex_status find_device(const struct chex_gpu *wanted, int *index_ou
 
 static enum chex_status attribute(int *out, enum cudaDeviceAttr attr, int index,
                                   struct chex_error *err) {
-    CHEX_CUDA(cudaDeviceGetAttribute(out, attr, index), err);
+    CHEX_CUDA(cudaDeviceGetAttribute(out, attr, index));
     return CHEX_OK;
 }
 
@@ -176,8 +176,8 @@ enum chex_status gpu_device_open(const struct chex_gpu *wanted, struct gpu_devic
     CHEX_TRY(attribute(&d.sms, cudaDevAttrMultiProcessorCount, d.index, err));
     CHEX_TRY(attribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, d.index, err));
     CHEX_TRY(attribute(&l2, cudaDevAttrL2CacheSize, d.index, err));
-    CHEX_CUDA(cudaSetDevice(d.index), err);
-    CHEX_CUDA(cudaMemGetInfo(&d.free_bytes, &d.memory_bytes), err);
+    CHEX_CUDA(cudaSetDevice(d.index));
+    CHEX_CUDA(cudaMemGetInfo(&d.free_bytes, &d.memory_bytes));
     d.capability = g.capability;
     d.shared_max = (size_t)shared;
     d.l2_bytes = (size_t)l2;
@@ -185,6 +185,11 @@ enum chex_status gpu_device_open(const struct chex_gpu *wanted, struct gpu_devic
     memcpy(d.pci_bus_id, g.pci_bus_id, sizeof g.pci_bus_id);
     *out = d;
     return CHEX_OK;
+}
+
+void gpu_event_destroy(cudaEvent_t event) {
+    if (event)
+        cudaEventDestroy(event);
 }
 
 void gpu_check_clusters(int at_once, int planned, int blocks) {

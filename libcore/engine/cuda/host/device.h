@@ -34,13 +34,16 @@ enum chex_status gpu_device_open(const struct chex_gpu *wanted, struct gpu_devic
  */
 enum chex_status gpu_error(cudaError_t e, const char *what, struct chex_error *err);
 
-/* If `call` fails, sets err with the call's text and returns from the calling function. */
-#define CHEX_CUDA(call, err)                                                                       \
+/* If `call` fails, sets the calling function's `err` with the call's text and returns. */
+#define CHEX_CUDA(call)                                                                            \
     do {                                                                                           \
         cudaError_t chex_cuda_e_ = (call);                                                         \
         if (chex_cuda_e_ != cudaSuccess)                                                           \
-            return gpu_error(chex_cuda_e_, #call, (err));                                          \
+            return gpu_error(chex_cuda_e_, #call, err);                                            \
     } while (0)
+
+/* NULL allowed. */
+void gpu_event_destroy(cudaEvent_t event);
 
 /* Warns, once in a process, if the device runs fewer clusters of so many blocks at once than
  * planned. */

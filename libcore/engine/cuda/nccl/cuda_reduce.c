@@ -29,7 +29,7 @@ struct gpu_reduce {
 
 /* Selects the device. It is per thread, and the reduce thread has not selected one yet. */
 static enum chex_status select_device(struct gpu_reduce *r, struct chex_error *err) {
-    CHEX_CUDA(cudaSetDevice(r->config.device), err);
+    CHEX_CUDA(cudaSetDevice(r->config.device));
     return CHEX_OK;
 }
 
@@ -67,7 +67,7 @@ static enum chex_status after(void *self, size_t from, struct chex_error *err) {
     if (!event)
         return chex_error_set(err, CHEX_E_FAIL,
                               "gradient reduction: no event for elements from %zu on", from);
-    CHEX_CUDA(cudaStreamWaitEvent(r->stream, event, 0), err);
+    CHEX_CUDA(cudaStreamWaitEvent(r->stream, event, 0));
     return CHEX_OK;
 }
 
@@ -93,39 +93,42 @@ static enum chex_status add(void *self, float *to, const float *from, size_t cou
     return end(r, e == cudaSuccess ? CHEX_OK : gpu_error(e, "gpu_add", err));
 }
 
+static enum chex_status message(struct gpu_reduce *r, struct gpu_nccl_message m,
+                                struct chex_error *err) {
+    CHEX_TRY(begin(r, err));
+    return end(r, gpu_nccl_enqueue(r->nccl, &m, err));
+}
+
 static enum chex_status send(void *self, const float *data, size_t count, int to, int tag,
                              struct chex_error *err) {
-    struct gpu_reduce *r = self;
-    CHEX_TRY(begin(r, err));
-    return end(r, gpu_nccl_send(r->nccl, data, count, to, tag, err));
+    void *from = (void *)(uintptr_t)data;
+    return message(self, (struct gpu_nccl_message){GPU_NCCL_SEND, from, count, to, tag, false},
+                   err);
 }
 
 static enum chex_status receive(void *self, float *data, size_t count, int from, int tag,
                                 struct chex_error *err) {
-    struct gpu_reduce *r = self;
-    CHEX_TRY(begin(r, err));
-    return end(r, gpu_nccl_receive(r->nccl, data, count, from, tag, err));
+    return message(self, (struct gpu_nccl_message){GPU_NCCL_RECEIVE, data, count, from, tag, false},
+                   err);
 }
 
 static enum chex_status broadcast(void *self, float *data, size_t count, int root,
                                   struct chex_error *err) {
-    struct gpu_reduce *r = self;
-    CHEX_TRY(begin(r, err));
-    return end(r, gpu_nccl_broadcast(r->nccl, data, count, root, err));
+    return message(self, (struct gpu_nccl_message){GPU_NCCL_BROADCAST, data, count, root, 0, false},
+                   err);
 }
 
 static enum chex_status sum(void *self, float *data, size_t count, struct chex_error *err) {
-    struct gpu_reduce *r = self;
-    CHEX_TRY(begin(r, err));
-    return end(r, gpu_nccl_sum(r->nccl, data, count, false, err));
+    return message(
+        self, (struct gpu_nccl_message){.kind = GPU_NCCL_SUM, .data = data, .count = count}, err);
 }
 
 /* Makes the compute stream wait for all work that the reduce thread has enqueued so far. */
 static enum chex_status join_streams(struct gpu_reduce *r, struct chex_error *err) {
     if (!atomic_exchange(&r->busy, false))
         return CHEX_OK;
-    CHEX_CUDA(cudaEventRecord(r->joined, r->stream), err);
-    CHEX_CUDA(cudaStreamWaitEvent(r->config.compute, r->joined, 0), err);
+    CHEX_CUDA(cudaEventRecord(r->joined, r->stream));
+    CHEX_CUDA(cudaStreamWaitEvent(r->config.compute, r->joined, 0));
     return CHEX_OK;
 }
 
@@ -133,10 +136,9 @@ bool gpu_reduce_connected(const struct gpu_reduce *r) { return r && r->nccl; }
 
 enum chex_status gpu_reduce_sum(struct gpu_reduce *r, double *data, size_t count,
                                 struct chex_error *err) {
-    CHEX_CUDA(cudaEventRecord(r->joined, r->config.compute), err);
-    CHEX_CUDA(cudaStreamWaitEvent(r->stream, r->joined, 0), err);
-    CHEX_TRY(begin(r, err));
-    CHEX_TRY(end(r, gpu_nccl_sum(r->nccl, data, count, true, err)));
+    CHEX_CUDA(cudaEventRecord(r->joined, r->config.compute));
+    CHEX_CUDA(cudaStreamWaitEvent(r->stream, r->joined, 0));
+    CHEX_TRY(message(r, (struct gpu_nccl_message){GPU_NCCL_SUM, data, count, 0, 0, true}, err));
     return join_streams(r, err);
 }
 
@@ -164,9 +166,9 @@ static enum chex_status finish(void *self, double *exposed_s_out, struct chex_er
     CHEX_TRY(select_device(r, err));
     CHEX_TRY(gpu_reduce_check(r, err));
     read_exposed(r);
-    CHEX_CUDA(cudaEventRecord(r->wait_begun, r->config.compute), err);
+    CHEX_CUDA(cudaEventRecord(r->wait_begun, r->config.compute));
     CHEX_TRY(join_streams(r, err));
-    CHEX_CUDA(cudaEventRecord(r->wait_ended, r->config.compute), err);
+    CHEX_CUDA(cudaEventRecord(r->wait_ended, r->config.compute));
     r->measured = true;
     *exposed_s_out = r->exposed_s;
     return CHEX_OK;
@@ -207,11 +209,11 @@ static enum chex_status start(struct gpu_reduce *r, const struct gpu_reduce_conf
                                             .finish = finish,
                                             .settle = settle};
     CHEX_TRY(select_device(r, err));
-    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest), err);
-    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, highest), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0), err);
-    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0), err);
+    CHEX_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    CHEX_CUDA(cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, highest));
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->joined, cudaEventDisableTiming));
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_begun, 0));
+    CHEX_CUDA(cudaEventCreateWithFlags(&r->wait_ended, 0));
     if (r->config.launch->size == 1)
         return CHEX_OK;
     return gpu_nccl_create(r->config.launch, r->stream, r->config.timeout_ms, &r->nccl, err);
@@ -236,12 +238,9 @@ void gpu_reduce_destroy(struct gpu_reduce *r) {
         return;
     (void)select_device(r, NULL);
     gpu_nccl_close(r->nccl);
-    if (r->joined)
-        cudaEventDestroy(r->joined);
-    if (r->wait_begun)
-        cudaEventDestroy(r->wait_begun);
-    if (r->wait_ended)
-        cudaEventDestroy(r->wait_ended);
+    gpu_event_destroy(r->joined);
+    gpu_event_destroy(r->wait_begun);
+    gpu_event_destroy(r->wait_ended);
     if (r->stream)
         cudaStreamDestroy(r->stream);
     free(r);

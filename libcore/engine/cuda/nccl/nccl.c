@@ -69,24 +69,9 @@ enum chex_status gpu_nccl_connect(struct gpu_nccl *n, struct chex_group *group,
     (void)n, (void)group;
     return absent(err);
 }
-enum chex_status gpu_nccl_send(struct gpu_nccl *n, const float *data, size_t count, int to, int tag,
-                               struct chex_error *err) {
-    (void)n, (void)data, (void)count, (void)to, (void)tag;
-    return absent(err);
-}
-enum chex_status gpu_nccl_receive(struct gpu_nccl *n, float *data, size_t count, int from, int tag,
+enum chex_status gpu_nccl_enqueue(struct gpu_nccl *n, const struct gpu_nccl_message *m,
                                   struct chex_error *err) {
-    (void)n, (void)data, (void)count, (void)from, (void)tag;
-    return absent(err);
-}
-enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t count, int root,
-                                    struct chex_error *err) {
-    (void)n, (void)data, (void)count, (void)root;
-    return absent(err);
-}
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
-                              struct chex_error *err) {
-    (void)n, (void)data, (void)count, (void)doubles;
+    (void)n, (void)m;
     return absent(err);
 }
 enum chex_status gpu_nccl_check(struct gpu_nccl *n, struct chex_error *err) {
@@ -381,31 +366,26 @@ record_message(struct gpu_nccl *n, struct chex_error *err, const char *fmt, ...)
     return e == cudaSuccess ? CHEX_OK : gpu_error(e, "cudaEventRecord", err);
 }
 
-enum chex_status gpu_nccl_send(struct gpu_nccl *n, const float *data, size_t count, int to, int tag,
-                               struct chex_error *err) {
-    CHEX_NCCL(n, ncclSend, err, data, count, ncclFloat32, to, n->comm, n->stream);
-    return record_message(n, err, "sending bucket %d to rank %d", tag, to);
-}
-
-enum chex_status gpu_nccl_receive(struct gpu_nccl *n, float *data, size_t count, int from, int tag,
+enum chex_status gpu_nccl_enqueue(struct gpu_nccl *n, const struct gpu_nccl_message *m,
                                   struct chex_error *err) {
-    CHEX_NCCL(n, ncclRecv, err, data, count, ncclFloat32, from, n->comm, n->stream);
-    return record_message(n, err, "receiving bucket %d from rank %d", tag, from);
-}
-
-enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t count, int root,
-                                    struct chex_error *err) {
-    CHEX_NCCL(n, ncclBroadcast, err, data, data, count, ncclFloat32, root, n->comm, n->stream);
+    const ncclDataType_t type = m->doubles ? ncclFloat64 : ncclFloat32;
+    switch (m->kind) {
+    case GPU_NCCL_SEND:
+        CHEX_NCCL(n, ncclSend, err, m->data, m->count, type, m->peer, n->comm, n->stream);
+        return record_message(n, err, "sending bucket %d to rank %d", m->tag, m->peer);
+    case GPU_NCCL_RECEIVE:
+        CHEX_NCCL(n, ncclRecv, err, m->data, m->count, type, m->peer, n->comm, n->stream);
+        return record_message(n, err, "receiving bucket %d from rank %d", m->tag, m->peer);
+    case GPU_NCCL_BROADCAST:
+        CHEX_NCCL(n, ncclBroadcast, err, m->data, m->data, m->count, type, m->peer, n->comm,
+                  n->stream);
+        atomic_fetch_add(&n->buckets, 1);
+        return record_message(n, err, "the broadcast of %zu sums from rank %d", m->count, m->peer);
+    case GPU_NCCL_SUM: break;
+    }
+    CHEX_NCCL(n, ncclAllReduce, err, m->data, m->data, m->count, type, ncclSum, n->comm, n->stream);
     atomic_fetch_add(&n->buckets, 1);
-    return record_message(n, err, "the broadcast of %zu sums from rank %d", count, root);
-}
-
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
-                              struct chex_error *err) {
-    CHEX_NCCL(n, ncclAllReduce, err, data, data, count, doubles ? ncclFloat64 : ncclFloat32,
-              ncclSum, n->comm, n->stream);
-    atomic_fetch_add(&n->buckets, 1);
-    return record_message(n, err, "the all-reduce of %zu elements", count);
+    return record_message(n, err, "the all-reduce of %zu elements", m->count);
 }
 
 /* ---- the watchdog ---- */
@@ -582,7 +562,7 @@ static enum chex_status connect_all(struct gpu_nccl *n, ncclUniqueId id, uint64_
 
 static enum chex_status start_watchdog(struct gpu_nccl *n, struct chex_error *err) {
     for (int i = 0; i < MARKS; i++)
-        CHEX_CUDA(cudaEventCreateWithFlags(&n->marks[i].event, cudaEventDisableTiming), err);
+        CHEX_CUDA(cudaEventCreateWithFlags(&n->marks[i].event, cudaEventDisableTiming));
     int rc = pthread_create(&n->thread, NULL, watchdog, n);
     if (rc)
         return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the NCCL watchdog thread");
@@ -659,8 +639,7 @@ void gpu_nccl_close(struct gpu_nccl *n) {
     while (n->blocks)
         gpu_nccl_free(n, n->blocks->data);
     for (int i = 0; i < MARKS; i++)
-        if (n->marks[i].event)
-            cudaEventDestroy(n->marks[i].event);
+        gpu_event_destroy(n->marks[i].event);
     pthread_cond_destroy(&n->changed);
     pthread_mutex_destroy(&n->lock);
     free(n);

@@ -46,17 +46,18 @@ void gpu_nccl_close(struct gpu_nccl *n); /* NULL allowed; collective */
 void *gpu_nccl_alloc(struct gpu_nccl *n, size_t bytes);
 void gpu_nccl_free(struct gpu_nccl *n, void *data); /* NULL allowed */
 
-/* These calls enqueue work on the stream and return. Elements are float, or
- * double if `doubles`. tag: bucket number, for
- * error messages. */
-enum chex_status gpu_nccl_send(struct gpu_nccl *n, const float *data, size_t count, int to, int tag,
-                               struct chex_error *err);
-enum chex_status gpu_nccl_receive(struct gpu_nccl *n, float *data, size_t count, int from, int tag,
+/* Enqueues a message on the stream and returns. */
+enum gpu_nccl_kind { GPU_NCCL_SEND, GPU_NCCL_RECEIVE, GPU_NCCL_BROADCAST, GPU_NCCL_SUM };
+struct gpu_nccl_message {
+    enum gpu_nccl_kind kind;
+    void *data; /* float, or double if `doubles`; SEND only reads it */
+    size_t count;
+    int peer; /* rank: receiver, sender, or root of the broadcast; SUM: not used */
+    int tag;  /* SEND, RECEIVE: bucket number, for error messages */
+    bool doubles;
+};
+enum chex_status gpu_nccl_enqueue(struct gpu_nccl *n, const struct gpu_nccl_message *m,
                                   struct chex_error *err);
-enum chex_status gpu_nccl_broadcast(struct gpu_nccl *n, float *data, size_t count, int root,
-                                    struct chex_error *err);
-enum chex_status gpu_nccl_sum(struct gpu_nccl *n, void *data, size_t count, bool doubles,
-                              struct chex_error *err);
 
 /* Returns the fault that the watchdog has found, or CHEX_OK. It waits only for a running roll call.
  */
