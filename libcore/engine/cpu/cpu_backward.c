@@ -55,22 +55,12 @@ static void fill_gradient(const struct cpu_job *job, struct cpu_tile tile, struc
                                    chex_cpu_tile_pixels(job->tiling, tile));
         return;
     }
-    int before = -w.column_lo, after = w.columns - before - hw;
-    int inside = after < 0 ? hw + after : hw; /* the last columns may read no input pixel */
-    after = after < 0 ? 0 : after;
-    size_t pixel_bytes = pitch * job->e->operand_bytes, row = (size_t)w.columns * pixel_bytes;
-    for (int image = tile.image; image < tile.image + tile.images; image++)
-        for (int y = w.row_lo; y <= w.row_hi; y++, dst += row) {
-            if (y < 0 || y >= hw) {
-                memset(dst, 0, row);
-                continue;
-            }
-            char *at = dst + (size_t)before * pixel_bytes;
-            memset(dst, 0, (size_t)before * pixel_bytes);
-            chex_cpu_load_grad_operand(
-                job, at, pitch, ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw, inside);
-            memset(at + (size_t)inside * pixel_bytes, 0, (size_t)after * pixel_bytes);
-        }
+    const int before = -w.column_lo, rest = w.columns - before;
+    const int inside = rest < hw ? rest : hw; /* the last columns may read no input pixel */
+    const struct cpu_border border = {w.columns, w.row_hi - w.row_lo + 1, pitch,
+                                      job->e->operand_bytes};
+    chex_cpu_load_border(job, tile, hw, w.row_lo, before, inside, border, dst,
+                         chex_cpu_load_grad_operand);
 }
 
 /* The input pixels of one phase of the stride, and the kernel positions that use them. */
@@ -107,7 +97,7 @@ static void list_pixels(const struct cpu_job *job, struct cpu_tile tile, struct 
         for (int y = tile.row; y < tile.row + tile.rows; y++) {
             if (y % step != py || px >= hw)
                 continue;
-            size_t pixel = ((size_t)(tile.image + image) * (size_t)hw + (size_t)y) * (size_t)hw;
+            size_t pixel = chex_cpu_row(hw, tile.image + image, y);
             int in_row = (hw - px + step - 1) / step;
             struct cpu_run *last = g->runs ? &s->runs[g->run + g->runs - 1] : NULL;
             if (last && step == 1)
@@ -167,28 +157,10 @@ static void load_input(const struct cpu_job *job, struct range r, const struct c
                    norm.scale, norm.shift, flags);
 }
 
-void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,
-                         const struct cpu_run *run, const float *dv, size_t pitch) {
-    const struct cpu_engine *e = job->e;
-    const struct chex_op *op = job->op;
-    bool add = e->ops[job->index].add;
-    struct cpu_stored g = chex_cpu_g(e, op->in, run->pixel, first, run->step);
-    struct cpu_stored x = chex_cpu_x(e, op->in, run->pixel, first, run->step);
-    size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)first;
-    if (op->in_bn < 0) {
-        e->k->back(&g, &x, dv, pitch, run->count, channels, NULL, false, add, NULL, NULL);
-        return;
-    }
-    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, first);
-    e->k->back(&g, &x, dv, pitch, run->count, channels, &norm, true, add, e->part[0] + at,
-               e->part[1] + at);
-}
-
 /* Destination of the data gradient of a group of pixels. */
 struct target {
     const struct cpu_job *job;
     int tile;
-    struct range range;
     const struct group *group;
     const struct cpu_run *runs; /* of the group */
 };
@@ -196,7 +168,6 @@ struct target {
 /* A block of results may cover several runs of the group; stores each part. */
 static void gradient_epilogue(void *arg, const struct cpu_results *results) {
     const struct target *t = arg;
-    struct range r = {t->range.first + results->column, results->columns};
     int from = t->group->first + results->row, to = from + results->rows;
     for (int i = 0; i < t->group->runs; i++) {
         const struct cpu_run *run = &t->runs[i];
@@ -206,7 +177,7 @@ static void gradient_epilogue(void *arg, const struct cpu_results *results) {
             continue;
         const struct cpu_run part = {run->pixel + (size_t)(lo - run->at) * (size_t)run->step, lo,
                                      hi - lo, run->step};
-        chex_cpu_back_store(t->job, t->tile, r.first, r.channels, &part,
+        chex_cpu_back_store(t->job, t->tile, 0, results->column, results->columns, part,
                             results->c + (size_t)(lo - from) * results->pitch, results->pitch);
     }
 }
@@ -277,14 +248,6 @@ static void prefetch_tile(const struct cpu_job *job, int index, struct range r,
     chex_cpu_prefetch_output(job, tile, w.row_lo, w.row_hi, h);
 }
 
-void chex_cpu_clear_sums(const struct cpu_job *job, int index, int first, int channels) {
-    if (job->op->in_bn < 0)
-        return;
-    size_t at = (size_t)index * (size_t)job->op->in_channels + (size_t)first;
-    memset(job->e->part[0] + at, 0, (size_t)channels * sizeof(float));
-    memset(job->e->part[1] + at, 0, (size_t)channels * sizeof(float));
-}
-
 /* Both gradients of one group of a tile's pixels, from the output gradient in s->a. If a stride
  * larger than the kernel skips these pixels, their data gradient is zero and they have no weight
  * gradient. */
@@ -293,7 +256,7 @@ static void conv_group(const struct cpu_job *job, int index, struct range r, con
                        struct cpu_prefetch *next) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
-    struct target target = {job, index, r, g, s->runs + g->run};
+    struct target target = {job, index, g, s->runs + g->run};
     if (g->tap_count)
         for (int i = g->run; i < g->run + g->runs; i++)
             load_input(job, r, &s->runs[i], s);
@@ -427,23 +390,6 @@ void chex_cpu_conv_backward(struct cpu_job *job) {
     if (job->tile_groups > 1)
         chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,
                       reduce_item, job);
-    if (job->op->in_bn >= 0)
-        chex_cpu_norm_back(job, job->op->in_bn, 0);
-}
-
-static void run_op(struct cpu_job *job) {
-    switch (job->op->kind) {
-    case CHEX_OP_CONV:
-        if (job->op->in == CHEX_NET_IMAGE)
-            chex_cpu_stem_backward(job);
-        else
-            chex_cpu_conv_backward(job);
-        break;
-    case CHEX_OP_MAXPOOL:
-    case CHEX_OP_AVGPOOL: chex_cpu_pool_backward(job); break;
-    case CHEX_OP_RESIDUAL_ADD: chex_cpu_residual_add_backward(job); break;
-    case CHEX_OP_HEAD: chex_cpu_head_backward(job); break;
-    }
 }
 
 enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch,
@@ -457,18 +403,13 @@ enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch
     for (int i = e->net->op_count - 1; i >= first; i--) {
         double start = chex_clock_s();
         const struct chex_op *op = &e->net->ops[i];
-        struct cpu_job job = {.e = e,
-                              .index = i,
-                              .op = op,
-                              .n = batch->n,
-                              .pixels = batch->pixels,
-                              .training = true,
-                              .tiling = chex_cpu_tiling_for(e->ops[i].bwd, batch->n),
-                              .grad = grad};
-        job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
+        struct cpu_job job = chex_cpu_job(e, i, batch, e->ops[i].bwd);
+        job.training = true;
+        job.grad = grad;
         if (op->out >= 0)
             CHEX_TRY(chex_cpu_grad_prepare(e, op, err));
-        run_op(&job);
+        chex_cpu_kind_of(op)->backward(&job);
+        chex_cpu_norm_back(&job);
         e->ops[i].backward_s = chex_clock_s() - start;
         if (ready && op->final_from < final) {
             ready(ready_arg, op->final_from, final);

@@ -50,6 +50,18 @@ struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index) {
     return (struct cpu_tile){image, n - image < t.images ? n - image : t.images, 0, t.hw};
 }
 
+struct cpu_job chex_cpu_job(struct cpu_engine *e, int index, const struct chex_batch *batch,
+                            struct cpu_tiling largest) {
+    struct cpu_job job = {.e = e,
+                          .index = index,
+                          .op = &e->net->ops[index],
+                          .n = batch->n,
+                          .pixels = batch->pixels,
+                          .tiling = chex_cpu_tiling_for(largest, batch->n)};
+    job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
+    return job;
+}
+
 /* The most tiles for any n up to `batch`. */
 static int max_tiles(struct cpu_tiling largest, int batch) {
     int tiles = 0;
@@ -167,21 +179,15 @@ static bool alloc_weights(struct cpu_engine *e) {
     return true;
 }
 
-static bool plan_op(struct cpu_engine *e, int i, struct cpu_need *need) {
-    const struct chex_op *op = &e->net->ops[i];
+const struct cpu_kind *chex_cpu_kind_of(const struct chex_op *op) {
     switch (op->kind) {
-    case CHEX_OP_CONV:
-        if (op->in == CHEX_NET_IMAGE)
-            return chex_cpu_stem_plan(e, i, need);
-        else
-            chex_cpu_conv_plan(e, i, need);
-        break;
+    case CHEX_OP_CONV: return op->in == CHEX_NET_IMAGE ? &chex_cpu_stem : &chex_cpu_conv;
     case CHEX_OP_MAXPOOL:
-    case CHEX_OP_AVGPOOL: chex_cpu_pool_plan(e, i, need); break;
-    case CHEX_OP_RESIDUAL_ADD: chex_cpu_residual_add_plan(e, i, need); break;
-    case CHEX_OP_HEAD: chex_cpu_head_plan(e, i, need); break;
+    case CHEX_OP_AVGPOOL: return &chex_cpu_pool;
+    case CHEX_OP_RESIDUAL_ADD: return &chex_cpu_residual_add;
+    case CHEX_OP_HEAD: break;
     }
-    return true;
+    return &chex_cpu_head;
 }
 
 /* Allocates the scratch of all threads as one block. The parts of two threads share no page. */
@@ -192,7 +198,7 @@ static bool alloc_scratch(struct cpu_engine *e, const struct cpu_need *need) {
                             need->d,
                             need->pixels * sizeof(int32_t),
                             need->pixels * sizeof(struct cpu_run)};
-    enum { PARTS = sizeof bytes / sizeof bytes[0], PAGE = 4096 };
+    enum { PARTS = CHEX_COUNT(bytes), PAGE = 4096 };
     size_t end[PARTS], all = 0;
     for (int k = 0; k < PARTS; k++) {
         end[k] = all + (bytes[k] + CPU_LINE - 1) / CPU_LINE * CPU_LINE;
@@ -224,7 +230,7 @@ static bool plan_ops(struct cpu_engine *e) {
     size_t parts = 0, wparts = 0, widest = 0, features = 0, batch = (size_t)e->config.batch;
     for (int i = 0; i < e->net->op_count; i++) {
         const struct chex_op *op = &e->net->ops[i];
-        if (!plan_op(e, i, &need))
+        if (!chex_cpu_kind_of(op)->plan(e, i, &need))
             return false;
         size_t channels =
             (size_t)(op->in_channels > op->out_channels ? op->in_channels : op->out_channels);
@@ -254,18 +260,6 @@ static bool plan_ops(struct cpu_engine *e) {
            (e->row_sum = chex_cpu_alloc(e, 2 * widest, sizeof(double))) &&
            (e->feature = chex_cpu_alloc(e, 2 * batch * features, sizeof(float))) &&
            (e->logit = chex_cpu_alloc(e, batch * (size_t)e->net->classes, sizeof(float)));
-}
-
-static enum chex_status mark_adds(struct cpu_engine *e, struct chex_error *err) {
-    bool *add = chex_cpu_alloc(e, 2 * (size_t)e->net->op_count, sizeof *add);
-    if (!add)
-        return chex_error_memory(err, "cpu engine");
-    CHEX_TRY(chex_gradient_adds(e->net, add, add + e->net->op_count, err));
-    for (int i = 0; i < e->net->op_count; i++) {
-        e->ops[i].add = add[i];
-        e->ops[i].side_add = add[e->net->op_count + i];
-    }
-    return CHEX_OK;
 }
 
 static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_error *err) {
@@ -318,9 +312,11 @@ enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
     e->bufs = chex_cpu_alloc(e, (size_t)net->buffer_count, sizeof *e->bufs);
     e->bns = chex_cpu_alloc(e, (size_t)net->bn_count, sizeof *e->bns);
     e->scratch = chex_cpu_alloc(e, (size_t)e->config.threads, sizeof *e->scratch);
+    e->adds[0] = chex_cpu_alloc(e, 2 * (size_t)net->op_count, sizeof *e->adds[0]);
     int *hw = chex_cpu_alloc(e, (size_t)net->buffer_count, sizeof *hw);
-    if (!e->ops || !e->bufs || !e->bns || !e->scratch || !hw)
+    if (!e->ops || !e->bufs || !e->bns || !e->scratch || !e->adds[0] || !hw)
         return chex_error_memory(err, "cpu engine");
+    e->adds[1] = e->adds[0] + net->op_count;
     CHEX_TRY(chex_net_shapes(net, e->config.image_size, hw, err));
     for (int b = 0; b < net->buffer_count; b++) {
         e->bufs[b].hw = hw[b];
@@ -329,7 +325,7 @@ enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
     for (int i = 0; i < net->bn_count; i++)
         e->bufs[net->bns[i].buffer].normed = true;
     CHEX_TRY(check_shapes(e, err));
-    CHEX_TRY(mark_adds(e, err));
+    CHEX_TRY(chex_gradient_adds(net, e->adds[0], e->adds[1], err));
     if (!alloc_all(e))
         return chex_error_set(err, CHEX_E_RESOURCE,
                               "cpu engine: out of memory after %.1f MiB, for %s, %d px, batch %d",

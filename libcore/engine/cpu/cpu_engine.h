@@ -30,6 +30,8 @@
 #ifndef CHEX_ENGINE_CPU_CPU_ENGINE_H
 #define CHEX_ENGINE_CPU_CPU_ENGINE_H
 
+#include <string.h>
+
 #include "base/pool.h"
 #include "engine/cpu/kernels.h"
 #include "engine/engine.h"
@@ -77,7 +79,6 @@ struct cpu_op {
     void *weight, *weight_t;         /* packed for the forward pass, for the data gradient */
     uint8_t *argmax;                 /* MAXPOOL: (n, hw, hw, channels) of the output */
     bool winograd;                   /* see cpu_winograd.c; then weights are panels of fp32 */
-    bool add, side_add;              /* see chex_gradient_adds */
     const struct cpu_fusion *fusion; /* its fusion group (cpu_fusion.h); NULL: none */
     double forward_s, backward_s;
 };
@@ -129,6 +130,7 @@ struct cpu_engine {
     bool split;                  /* an fp32 product is three bf16 products; see cpu_dot2 */
     size_t operand_bytes;        /* of an element of an operand: 4 or 2 */
     struct cpu_op *ops;
+    bool *adds[2]; /* per op: see chex_gradient_adds; of in, of side_in */
     struct cpu_buf *bufs;
     struct cpu_bn *bns;
     struct cpu_stem *stem; /* of the convolution that reads the image */
@@ -149,8 +151,8 @@ struct cpu_engine {
     uint64_t bytes; /* sum over owned */
 };
 
-/* A block of results: rows [row, row + rows) and columns [column, column + columns) of a product.
- */
+/* A block of results: rows [row, row + rows) of a tile, and columns [column, column + columns) of
+ * its channels. */
 struct cpu_results {
     int row, rows, column, columns;
     float *c;
@@ -182,6 +184,13 @@ struct cpu_border {
     size_t pitch, element_bytes;
 };
 
+/* Where a tile's results go: the argument of chex_cpu_store_results. */
+struct cpu_output {
+    const struct cpu_job *job;
+    int tile;
+    size_t pixel; /* first pixel of the tile in the batch */
+};
+
 /* One loop over the tiles of an operation: the argument of the thread pool's items. */
 struct cpu_job {
     struct cpu_engine *e;
@@ -207,9 +216,16 @@ struct cpu_tile chex_cpu_tile(struct cpu_tiling t, int n, int index);
 static inline int chex_cpu_tile_pixels(struct cpu_tiling t, struct cpu_tile tile) {
     return tile.images * tile.rows * t.hw;
 }
-static inline size_t chex_cpu_tile_pixel(struct cpu_tiling t, struct cpu_tile tile) {
-    return ((size_t)tile.image * (size_t)t.hw + (size_t)tile.row) * (size_t)t.hw;
+/* Index in the batch of the first pixel of a row of a map of hw x hw pixels; of a tile. */
+static inline size_t chex_cpu_row(int hw, int image, int row) {
+    return ((size_t)image * (size_t)hw + (size_t)row) * (size_t)hw;
 }
+static inline size_t chex_cpu_tile_pixel(struct cpu_tiling t, struct cpu_tile tile) {
+    return chex_cpu_row(t.hw, tile.image, tile.row);
+}
+/* Operation `index` on a batch, in tiles of at most `largest`. */
+struct cpu_job chex_cpu_job(struct cpu_engine *e, int index, const struct chex_batch *batch,
+                            struct cpu_tiling largest);
 /* Decides all tilings and allocates all memory. */
 enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err);
 /* Allocates count * size zeroed bytes that the engine owns. NULL: out of memory. */
@@ -233,34 +249,55 @@ void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own)
 void chex_cpu_pack(struct cpu_engine *e); /* rebuilds all packed weights from the parameters */
 
 /* ---- cpu_norm.c ---- */
-/* Computes scale and shift of a batch norm from the batch statistics (training) or from the running
- * ones. */
-void chex_cpu_norm_prepare(struct cpu_engine *e, int bn, bool training);
-struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel);
-/* Stores a block of a tile's results at the op's output and gathers their statistics.
- * - pixel: the first pixel of the tile in the batch.
- * - r: column 0 is the first output channel. The blocks of a column must come in order of rows. */
-void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel, const struct cpu_results *r);
+/* Computes scale and shift of the op's batch norms from the batch statistics (training) or from the
+ * running ones. */
+void chex_cpu_norm_prepare(struct cpu_engine *e, const struct chex_op *op, bool training);
+/* An epilogue with a struct cpu_output: stores a block of results at the op's output and gathers
+ * their statistics. The blocks of a column must come in order of rows. */
+void chex_cpu_store_results(void *output, const struct cpu_results *r);
 /* Merges the statistics of all tiles into those of the op's output buffer, and with config.sync
  * those of all logical ranks. Fails only if config.sync does; so do chex_cpu_grad_prepare,
  * chex_cpu_forward and chex_cpu_backward. */
 enum chex_status chex_cpu_norm_merge(const struct cpu_job *job, struct chex_error *err);
-/* Sums S1 and S2 over all tiles: writes the norm's parameter gradients and adds to the deferred
- * terms of the channels. side: 0 for in_bn, 1 for side_bn. */
-void chex_cpu_norm_back(const struct cpu_job *job, int bn, int side);
+/* Clears the sums S1 and S2 of a tile for some channels; then _back_store adds to them while it
+ * stores the gradient dv of the (normalised) operand for a run of pixels. side: 0 for in, 1 for
+ * side_in. */
+void chex_cpu_clear_sums(const struct cpu_job *job, int tile, int first, int channels);
+void chex_cpu_back_store(const struct cpu_job *job, int tile, int side, int first, int channels,
+                         struct cpu_run run, const float *dv, size_t pitch);
+/* Sums S1 and S2 over all tiles: writes the parameter gradients of the op's batch norms and adds to
+ * the deferred terms of the channels. */
+void chex_cpu_norm_back(const struct cpu_job *job);
 /* Completes the deferred terms b and c of the op's output channels, for chex_cpu_load_grad. */
 enum chex_status chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op,
                                        struct chex_error *err);
 /* Writes mean and unbiased variance of each batch norm to a gradient vector. */
 void chex_cpu_norm_report(struct cpu_engine *e, int n, float *grad);
 
-/* ---- the operations ----
- * *_plan: chooses the op's tiling and raises `need` to the scratch that its tiles use. */
-void chex_cpu_conv_plan(struct cpu_engine *e, int op, struct cpu_need *need);
-void chex_cpu_conv_forward(struct cpu_job *job);
+/* ---- the operations ---- */
+struct cpu_kind {
+    /* Chooses the op's tiling and raises `need` to the scratch that its tiles use. False: out of
+     * memory. */
+    bool (*plan)(struct cpu_engine *e, int op, struct cpu_need *need);
+    void (*forward)(struct cpu_job *job), (*backward)(struct cpu_job *job);
+};
+extern const struct cpu_kind chex_cpu_conv, chex_cpu_stem, chex_cpu_pool, chex_cpu_residual_add,
+    chex_cpu_head;
+const struct cpu_kind *chex_cpu_kind_of(const struct chex_op *op);
+
+/* Loads contiguous pixels of a buffer as fp32: channels [0, channels), through batch norm bn (NONE:
+ * none) and, with `relu`, its ReLU. */
+void chex_cpu_load(const struct cpu_engine *e, int buffer, int bn, bool relu, size_t pixel,
+                   int pixels, int channels, float *dst);
 /* Loads `pixels` pixels of the op's input as operands, from `pixel` on and `step` pixels apart. */
 void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
                          int pixels);
+typedef void cpu_load_fn(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
+                         int pixels);
+/* Loads rows [from, from + b.rows) of each image of a tile with a border: zeros outside the map of
+ * hw x hw pixels and in the columns that follow the `left` first and the `inside` loaded ones. */
+void chex_cpu_load_border(const struct cpu_job *job, struct cpu_tile tile, int hw, int from,
+                          int left, int inside, struct cpu_border b, void *dst, cpu_load_fn *load);
 /* Computes the offsets of a tile's windows (off) and of the kernel's positions from there (taps)
  * among operand rows of `width` pixels, `rows` rows per image. */
 void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
@@ -269,7 +306,7 @@ void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, i
 void chex_cpu_prefetch_next(const struct cpu_job *job, int index, struct cpu_prefetch *h);
 /* chex_cpu_gemm with the op's weight, positions and depth filled in. */
 void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p);
-void chex_cpu_conv_backward(struct cpu_job *job);
+void chex_cpu_conv_backward(struct cpu_job *job); /* of chex_cpu_conv */
 /* Prefetch for a backward pass.
  * _input: a range of the channels of a tile's input, and of its gradient (read and written).
  * _output: rows [lo, hi] of the output's gradient, and of the output if a batch norm reads it. */
@@ -278,36 +315,18 @@ void chex_cpu_prefetch_input(const struct cpu_job *job, struct cpu_tile tile, in
                              struct cpu_prefetch *input);
 void chex_cpu_prefetch_output(const struct cpu_job *job, struct cpu_tile tile, int lo, int hi,
                               struct cpu_prefetch *h);
-/* Clears the sums S1 and S2 of a tile for some channels; then _back_store adds to them while it
- * stores the data gradient dv of a run of pixels. */
-void chex_cpu_clear_sums(const struct cpu_job *job, int tile, int first, int channels);
-void chex_cpu_back_store(const struct cpu_job *job, int tile, int first, int channels,
-                         const struct cpu_run *run, const float *dv, size_t pitch);
 /* Number of partial weight gradients of an op. */
 int chex_cpu_conv_groups(const struct chex_net *net, int op, int tiles);
-/* False: out of memory. */
-bool chex_cpu_stem_plan(struct cpu_engine *e, int op, struct cpu_need *need);
 size_t chex_cpu_stem_depth(const struct chex_op *op); /* rows of its folded weight */
 /* Floats of a partial weight gradient. */
 size_t chex_cpu_stem_partial(const struct cpu_engine *e, const struct chex_op *op);
 void chex_cpu_stem_pack(struct cpu_engine *e, int op);
-void chex_cpu_stem_forward(struct cpu_job *job);
 /* Computes the op's output for a tile into s->c, rows of out_channels + CPU_PAD. */
 void chex_cpu_stem_products(const struct cpu_job *job, struct cpu_tile tile, struct cpu_scratch *s);
-void chex_cpu_stem_backward(struct cpu_job *job);
-void chex_cpu_pool_plan(struct cpu_engine *e, int op, struct cpu_need *need);
-void chex_cpu_pool_forward(struct cpu_job *job);
 /* Computes output row y from normalised input rows; rows[0] is input row first_row. argmax of the
  * row may be NULL. */
 void chex_cpu_pool_row(const struct cpu_job *job, int y, const float *rows, int first_row,
                        float *dst, uint8_t *argmax);
-void chex_cpu_pool_backward(struct cpu_job *job);
-void chex_cpu_residual_add_plan(struct cpu_engine *e, int op, struct cpu_need *need);
-void chex_cpu_residual_add_forward(struct cpu_job *job);
-void chex_cpu_residual_add_backward(struct cpu_job *job);
-void chex_cpu_head_plan(struct cpu_engine *e, int op, struct cpu_need *need);
-void chex_cpu_head_forward(struct cpu_job *job);
-void chex_cpu_head_backward(struct cpu_job *job);
 
 /* ---- cpu_winograd.c ---- */
 /* Whether the op uses Winograd's algorithm; decided once, in plan. */
@@ -341,7 +360,7 @@ void chex_cpu_winograd_forward(struct cpu_job *job); /* job->ranges and range_ch
 void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int first,
                                 int channels, struct cpu_scratch *s, float *dw);
 
-/* ---- cpu_maps.c ---- */
+/* ---- cpu_head.c ---- */
 /* Entries of struct chex_engine_maps. */
 enum chex_status chex_cpu_class_maps(void *self, int image, float *maps_out,
                                      struct chex_error *err);
@@ -423,10 +442,7 @@ static inline int chex_cpu_operand_flags(const struct cpu_engine *e, struct cpu_
 }
 /* dst = the complete gradient (with the deferred terms) of `pixels` pixels of the op's output, all
  * channels; in fp32, or in the operand type. */
-void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
-                        int pixels);
-void chex_cpu_load_grad_operand(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
-                                int pixels);
+cpu_load_fn chex_cpu_load_grad, chex_cpu_load_grad_operand;
 /* Elements per value of an operand: 2 if operands are split. */
 static inline size_t chex_cpu_halves(const struct cpu_engine *e) { return e->split ? 2 : 1; }
 /* Elements from one pixel of `channels` operands to the next. _at: the address of an element, which
@@ -450,5 +466,13 @@ static inline int chex_cpu_halo(const struct chex_op *op, int rows) {
     return (rows - 1) * op->stride + op->kernel;
 }
 static inline int chex_cpu_floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+/* Rounds a weight, which is no NaN, to the nearest bf16, ties to even. */
+static inline float chex_cpu_round_bf16(float v) {
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
 
 #endif

@@ -12,13 +12,13 @@
 /* A tile's normalised input and a panel of weights fit the second-level cache. */
 enum { INPUT_BYTES = 192 << 10, MAX_PIXELS = 384, MIN = 24 };
 
-void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+static bool plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
     mine->winograd = chex_cpu_winograd_fits(e, op);
     if (mine->winograd) {
         chex_cpu_winograd_plan(e, index, need);
-        return;
+        return true;
     }
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
     size_t in_pitch = chex_cpu_pitch(e, op->in_channels) * e->operand_bytes;
@@ -56,6 +56,7 @@ void chex_cpu_conv_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
                            ((size_t)mine->bwd.images * rows * columns + spare * apart) * out_pitch);
     need->b = chex_cpu_max(need->b, in / group * chex_cpu_outer_pitch(e, RANGE) * e->operand_bytes);
     need->pixels = chex_cpu_max(need->pixels, in);
+    return true;
 }
 
 void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int step,
@@ -70,6 +71,23 @@ void chex_cpu_load_input(const struct cpu_job *job, void *dst, size_t pitch, siz
                       flags | chex_cpu_split_flag(e));
     else
         e->k->load(dst, pitch, &x, pixels, op->in_channels, norm.scale, norm.shift, flags);
+}
+
+void chex_cpu_load_border(const struct cpu_job *job, struct cpu_tile tile, int hw, int from,
+                          int left, int inside, struct cpu_border b, void *dst, cpu_load_fn *load) {
+    const size_t pixel = b.pitch * b.element_bytes, row = (size_t)b.width * pixel;
+    const size_t begin = (size_t)left * pixel, end = (size_t)(left + inside) * pixel;
+    char *at = dst;
+    for (int image = tile.image; image < tile.image + tile.images; image++)
+        for (int y = from; y < from + b.rows; y++, at += row) {
+            if (y < 0 || y >= hw) {
+                memset(at, 0, row);
+                continue;
+            }
+            memset(at, 0, begin);
+            load(job, at + begin, b.pitch, chex_cpu_row(hw, image, y), inside);
+            memset(at + end, 0, row - end);
+        }
 }
 
 void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, int rows, int width,
@@ -112,9 +130,11 @@ static void fill_points(const struct cpu_job *job, struct cpu_tile tile, struct 
     for (int image = tile.image; image < tile.image + tile.images; image++)
         for (int y = tile.row; y < tile.row + tile.rows; y++, at += (size_t)hw * pitch)
             chex_cpu_load_input(job, chex_cpu_at(job->e, s->a, at), pitch,
-                                ((size_t)image * (size_t)in_hw + (size_t)(y * op->stride)) *
-                                    (size_t)in_hw,
-                                op->stride, hw);
+                                chex_cpu_row(in_hw, image, y * op->stride), op->stride, hw);
+}
+
+static void load_row(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel, int pixels) {
+    chex_cpu_load_input(job, dst, pitch, pixel, 1, pixels);
 }
 
 /* Larger kernels: loads the border rows too, and zeros for the padding. */
@@ -122,24 +142,12 @@ static void fill_halo(const struct cpu_job *job, struct cpu_tile tile, struct cp
                       struct cpu_tap *taps) {
     const struct chex_op *op = job->op;
     int in_hw = job->e->bufs[op->in].hw, width = in_hw + 2 * op->pad;
-    int rows = chex_cpu_halo(op, tile.rows);
-    size_t pitch = chex_cpu_pitch(job->e, op->in_channels);
-    size_t row = (size_t)width * pitch * job->e->operand_bytes;
-    size_t side = (size_t)op->pad * pitch * job->e->operand_bytes;
-    char *dst = s->a;
-    chex_cpu_windows(job, tile, job->tiling.hw, rows, width, s->off, taps);
-    for (int image = 0; image < tile.images; image++)
-        for (int y = tile.row * op->stride - op->pad, end = y + rows; y < end; y++, dst += row) {
-            if (y < 0 || y >= in_hw) {
-                memset(dst, 0, row);
-                continue;
-            }
-            size_t pixel =
-                ((size_t)(tile.image + image) * (size_t)in_hw + (size_t)y) * (size_t)in_hw;
-            memset(dst, 0, side);
-            chex_cpu_load_input(job, dst + side, pitch, pixel, 1, in_hw);
-            memset(dst + row - side, 0, side);
-        }
+    const struct cpu_border border = {width, chex_cpu_halo(op, tile.rows),
+                                      chex_cpu_pitch(job->e, op->in_channels),
+                                      job->e->operand_bytes};
+    chex_cpu_windows(job, tile, job->tiling.hw, border.rows, width, s->off, taps);
+    chex_cpu_load_border(job, tile, in_hw, tile.row * op->stride - op->pad, op->pad, in_hw, border,
+                         s->a, load_row);
 }
 
 void chex_cpu_prefetch_next(const struct cpu_job *job, int index, struct cpu_prefetch *h) {
@@ -153,20 +161,6 @@ void chex_cpu_prefetch_next(const struct cpu_job *job, int index, struct cpu_pre
                            lo, lo + chex_cpu_halo(op, tile.rows) - 1, op->in_channels);
 }
 
-/* Destination of the results of an item. */
-struct output {
-    const struct cpu_job *job;
-    int tile, first;
-    size_t pixel;
-};
-
-static void output_epilogue(void *arg, const struct cpu_results *results) {
-    const struct output *to = arg;
-    struct cpu_results r = *results;
-    r.column += to->first;
-    chex_cpu_store(to->job, to->tile, to->pixel, &r);
-}
-
 static void conv_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
     const struct chex_op *op = job->op;
@@ -178,7 +172,7 @@ static void conv_item(void *arg, size_t item, int worker) {
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct cpu_tap taps[CPU_MAX_TAPS] = {{0, 0}};
     struct cpu_prefetch prefetch = {.calls = 1};
-    struct output out = {job, index, first, chex_cpu_tile_pixel(job->tiling, tile)};
+    struct cpu_output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
     if (op->kernel == 1)
         fill_points(job, tile, s);
     else
@@ -192,11 +186,11 @@ static void conv_item(void *arg, size_t item, int worker) {
                                                 .n = channels,
                                                 .c = s->c,
                                                 .prefetch = &prefetch,
-                                                .epilogue = output_epilogue,
+                                                .epilogue = chex_cpu_store_results,
                                                 .arg = &out});
 }
 
-void chex_cpu_conv_forward(struct cpu_job *job) {
+static void forward(struct cpu_job *job) {
     /* With few tiles the output channels are divided too. That changes no result. */
     int wanted = 4 * job->e->config.threads, max_ranges = job->op->out_channels / CPU_CHANNELS;
     int ranges = (wanted + job->tiles - 1) / job->tiles;
@@ -210,20 +204,7 @@ void chex_cpu_conv_forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, conv_item, job);
 }
 
-static void run_op(struct cpu_job *job) {
-    switch (job->op->kind) {
-    case CHEX_OP_CONV:
-        if (job->op->in == CHEX_NET_IMAGE)
-            chex_cpu_stem_forward(job);
-        else
-            chex_cpu_conv_forward(job);
-        break;
-    case CHEX_OP_MAXPOOL:
-    case CHEX_OP_AVGPOOL: chex_cpu_pool_forward(job); break;
-    case CHEX_OP_RESIDUAL_ADD: chex_cpu_residual_add_forward(job); break;
-    case CHEX_OP_HEAD: chex_cpu_head_forward(job); break;
-    }
-}
+const struct cpu_kind chex_cpu_conv = {plan, forward, chex_cpu_conv_backward};
 
 enum chex_status chex_cpu_forward(struct cpu_engine *e, const struct chex_batch *batch,
                                   bool training, struct chex_error *err) {
@@ -232,19 +213,10 @@ enum chex_status chex_cpu_forward(struct cpu_engine *e, const struct chex_batch 
             continue;
         double start = chex_clock_s();
         const struct chex_op *op = &e->net->ops[i];
-        struct cpu_job job = {.e = e,
-                              .index = i,
-                              .op = op,
-                              .n = batch->n,
-                              .pixels = batch->pixels,
-                              .training = training,
-                              .tiling = chex_cpu_tiling_for(e->ops[i].fwd, batch->n)};
-        job.tiles = chex_cpu_tile_count(job.tiling, batch->n);
-        if (op->in_bn >= 0)
-            chex_cpu_norm_prepare(e, op->in_bn, training);
-        if (op->side_bn >= 0)
-            chex_cpu_norm_prepare(e, op->side_bn, training);
-        run_op(&job);
+        struct cpu_job job = chex_cpu_job(e, i, batch, e->ops[i].fwd);
+        job.training = training;
+        chex_cpu_norm_prepare(e, op, training);
+        chex_cpu_kind_of(op)->forward(&job);
         if (op->out >= 0)
             CHEX_TRY(chex_cpu_norm_merge(&job, err));
         e->ops[i].forward_s = chex_clock_s() - start;

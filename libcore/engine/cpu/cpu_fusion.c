@@ -125,12 +125,7 @@ static struct cpu_fusion_run run_of(struct cpu_engine *e, const struct cpu_fusio
                                     const struct chex_batch *batch) {
     struct cpu_fusion_run r = {.e = e, .fusion = c, .step = chex_cpu_tiling_for(c->step, batch->n)};
     for (int k = 0; k < c->count; k++)
-        r.job[k] = (struct cpu_job){.e = e,
-                                    .index = c->op[k],
-                                    .op = &e->net->ops[c->op[k]],
-                                    .n = batch->n,
-                                    .pixels = batch->pixels,
-                                    .tiling = chex_cpu_tiling_for(e->ops[c->op[k]].fwd, batch->n)};
+        r.job[k] = chex_cpu_job(e, c->op[k], batch, e->ops[c->op[k]].fwd);
     r.steps = (r.step.hw + r.step.rows - 1) / r.step.rows;
     r.bands = (2 * e->config.threads + batch->n - 1) / batch->n;
     r.bands = r.bands > r.steps ? r.steps : r.bands;
@@ -160,11 +155,7 @@ bool chex_cpu_fusion_forward(struct cpu_engine *e, int i, const struct chex_batc
     if (i != c->op[c->count - 1])
         return true;
     for (int k = 0; k < c->count; k++) {
-        const struct chex_op *op = r.job[k].op;
-        if (op->in_bn >= 0)
-            chex_cpu_norm_prepare(e, op->in_bn, false);
-        if (op->side_bn >= 0)
-            chex_cpu_norm_prepare(e, op->side_bn, false);
+        chex_cpu_norm_prepare(e, r.job[k].op, false);
         if (e->ops[c->op[k]].winograd)
             chex_cpu_winograd_prepare(&r.job[k], false);
     }

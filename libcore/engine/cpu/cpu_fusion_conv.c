@@ -101,7 +101,7 @@ static void make_rows(const struct cpu_fusion_run *r, struct cpu_tile tile, int 
         chex_cpu_prefetch_rows(&prefetch, chex_cpu_x(e, one->op->in, 0, 0, 1), hw, tile, hi,
                                hi + r->step.rows * three->stride - 1, one->op->in_channels);
         chex_cpu_load_input(one, s->a, chex_cpu_pitch(e, one->op->in_channels),
-                            ((size_t)tile.image * (size_t)hw + (size_t)lo) * (size_t)hw, 1, pixels);
+                            chex_cpu_row(hw, tile.image, lo), 1, pixels);
         chex_cpu_multiply_points(one, pixels, 0, channels, c_pitch,
                                  tile.images > 1 ? NULL : &prefetch, s);
     }

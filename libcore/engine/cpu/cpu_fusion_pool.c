@@ -90,12 +90,9 @@ static void make_means(const struct cpu_fusion_run *r, int image, int y, void *d
     const struct chex_op *pool = r->job[0].op;
     int in_hw = e->bufs[pool->in].hw, channels = pool->in_channels;
     int first = y * pool->stride;
-    struct cpu_affine norm = chex_cpu_affine(e, pool->in_bn, 0);
-    struct cpu_stored x = chex_cpu_x(
-        e, pool->in, ((size_t)image * (size_t)in_hw + (size_t)first) * (size_t)in_hw, 0, 1);
     float *means = (float *)s->d + (size_t)(pool->kernel * in_hw) * (size_t)channels;
-    e->k->load(s->d, (size_t)channels, &x, pool->kernel * in_hw, channels, norm.scale, norm.shift,
-               norm.relu);
+    chex_cpu_load(e, pool->in, pool->in_bn, true, chex_cpu_row(in_hw, image, first),
+                  pool->kernel * in_hw, channels, s->d);
     chex_cpu_pool_row(&r->job[0], y, s->d, first, means, NULL);
     chex_cpu_fusion_operand(e, CHEX_NET_NONE, means, (size_t)channels, dst, pitch, r->step.hw,
                             channels, false);

@@ -9,7 +9,7 @@
 
 #include "engine/cpu/cpu_engine.h"
 
-void chex_cpu_norm_prepare(struct cpu_engine *e, int index, bool training) {
+static void prepare(struct cpu_engine *e, int index, bool training) {
     const struct chex_bn *bn = &e->net->bns[index];
     const struct chex_param *params = e->net->params;
     const struct cpu_buf *buf = &e->bufs[bn->buffer];
@@ -26,19 +26,21 @@ void chex_cpu_norm_prepare(struct cpu_engine *e, int index, bool training) {
     }
 }
 
-struct cpu_norm chex_cpu_norm_at(const struct cpu_engine *e, int bn, int channel) {
-    const struct cpu_buf *buf = &e->bufs[e->net->bns[bn].buffer];
-    return (struct cpu_norm){e->bns[bn].scale + channel, e->bns[bn].shift + channel,
-                             buf->inv + channel, buf->xshift + channel};
+void chex_cpu_norm_prepare(struct cpu_engine *e, const struct chex_op *op, bool training) {
+    if (op->in_bn >= 0)
+        prepare(e, op->in_bn, training);
+    if (op->side_bn >= 0)
+        prepare(e, op->side_bn, training);
 }
 
-void chex_cpu_store(const struct cpu_job *job, int tile, size_t pixel,
-                    const struct cpu_results *r) {
+void chex_cpu_store_results(void *output, const struct cpu_results *r) {
+    const struct cpu_output *to = output;
+    const struct cpu_job *job = to->job;
     struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;
     struct cpu_stored x =
-        chex_cpu_x(e, op->out, pixel + (size_t)r->row, op->out_first + r->column, 1);
-    size_t at = (size_t)tile * (size_t)op->out_channels + (size_t)r->column;
+        chex_cpu_x(e, op->out, to->pixel + (size_t)r->row, op->out_first + r->column, 1);
+    size_t at = (size_t)to->tile * (size_t)op->out_channels + (size_t)r->column;
     bool normed = job->training && e->bufs[op->out].normed;
     const struct cpu_moments m =
         normed ? (struct cpu_moments){e->part[0] + at, e->part[1] + at, e->part[2] + at, r->row > 0}
@@ -98,7 +100,36 @@ enum chex_status chex_cpu_norm_merge(const struct cpu_job *job, struct chex_erro
     return CHEX_OK;
 }
 
-void chex_cpu_norm_back(const struct cpu_job *job, int index, int side) {
+static int bn_of(const struct chex_op *op, int side) { return side ? op->side_bn : op->in_bn; }
+
+void chex_cpu_clear_sums(const struct cpu_job *job, int tile, int first, int channels) {
+    size_t at = (size_t)tile * (size_t)job->op->in_channels + (size_t)first;
+    for (int k = 0; k < 4; k++)
+        if (bn_of(job->op, k / 2) >= 0)
+            memset(job->e->part[k] + at, 0, (size_t)channels * sizeof(float));
+}
+
+void chex_cpu_back_store(const struct cpu_job *job, int tile, int side, int first, int channels,
+                         struct cpu_run run, const float *dv, size_t pitch) {
+    const struct cpu_engine *e = job->e;
+    const struct chex_op *op = job->op;
+    const int buffer = side ? op->side_in : op->in, bn = bn_of(op, side);
+    const bool add = e->adds[side][job->index], relu = op->kind != CHEX_OP_RESIDUAL_ADD;
+    struct cpu_stored g = chex_cpu_g(e, buffer, run.pixel, first, run.step);
+    struct cpu_stored x = chex_cpu_x(e, buffer, run.pixel, first, run.step);
+    if (bn < 0) {
+        e->k->back(&g, &x, dv, pitch, run.count, channels, NULL, false, add, NULL, NULL);
+        return;
+    }
+    const struct cpu_buf *buf = &e->bufs[buffer];
+    const struct cpu_norm norm = {e->bns[bn].scale + first, e->bns[bn].shift + first,
+                                  buf->inv + first, buf->xshift + first};
+    size_t at = (size_t)tile * (size_t)op->in_channels + (size_t)first;
+    e->k->back(&g, &x, dv, pitch, run.count, channels, &norm, relu, add, e->part[2 * side] + at,
+               e->part[2 * side + 1] + at);
+}
+
+static void sum_parts(const struct cpu_job *job, int index, int side) {
     struct cpu_engine *e = job->e;
     const struct chex_bn *bn = &e->net->bns[index];
     struct cpu_buf *buf = &e->bufs[bn->buffer];
@@ -125,6 +156,12 @@ void chex_cpu_norm_back(const struct cpu_job *job, int index, int side) {
     }
 }
 
+void chex_cpu_norm_back(const struct cpu_job *job) {
+    for (int side = 0; side < 2; side++)
+        if (bn_of(job->op, side) >= 0)
+            sum_parts(job, bn_of(job->op, side), side);
+}
+
 /* The terms of a logical rank are linear in its sums S1 and S2, and all logical ranks have the same
  * scale, inv and number of pixels. So the terms of the whole batch are the means of theirs. */
 enum chex_status chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_op *op,
@@ -144,7 +181,15 @@ enum chex_status chex_cpu_grad_prepare(struct cpu_engine *e, const struct chex_o
     return CHEX_OK;
 }
 
-void chex_cpu_load_grad(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+void chex_cpu_load(const struct cpu_engine *e, int buffer, int bn, bool relu, size_t pixel,
+                   int pixels, int channels, float *dst) {
+    const struct cpu_stored x = chex_cpu_x(e, buffer, pixel, 0, 1);
+    const struct cpu_affine norm = chex_cpu_affine(e, bn, 0);
+    e->k->load(dst, (size_t)channels, &x, pixels, channels, norm.scale, norm.shift,
+               relu ? norm.relu : 0);
+}
+
+void chex_cpu_load_grad(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
                         int pixels) {
     const struct cpu_engine *e = job->e;
     const struct chex_op *op = job->op;

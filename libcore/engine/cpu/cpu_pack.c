@@ -50,17 +50,9 @@ void chex_cpu_to_rows(const struct chex_net *net, float *rows, const float *own)
     convert(net, (float *)(uintptr_t)own, rows, false);
 }
 
-static float round_bf16(float v) {
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
-    memcpy(&v, &u, sizeof v);
-    return v;
-}
-
 static void round_all(float *w, size_t count) {
     for (size_t i = 0; i < count; i++)
-        w[i] = round_bf16(w[i]);
+        w[i] = chex_cpu_round_bf16(w[i]);
 }
 
 /* Packs one op's weight and its transpose. Item: one panel of either. */

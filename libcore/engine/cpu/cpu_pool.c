@@ -4,8 +4,6 @@
  * tiles the input map. In both directions each pixel gathers its sum, so threads never write to the
  * same pixel.
  */
-#include <string.h>
-
 #include "engine/cpu/cpu_engine.h"
 
 enum { PIXELS = 128, BACK_PIXELS = 512, MAX_WINDOWS = CPU_MAX_TAPS };
@@ -28,7 +26,7 @@ static struct span outputs_of(const struct chex_op *op, int from, int to, int hw
     return (struct span){lo, hi >= lo ? hi - lo + 1 : 0};
 }
 
-void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+static bool plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_op *mine = &e->ops[index];
     int in_hw = e->bufs[op->in].hw, hw = e->bufs[op->out].hw;
@@ -43,6 +41,7 @@ void chex_cpu_pool_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     chex_cpu_need_floats(&need->c,
                          (size_t)mine->fwd.images * (size_t)mine->fwd.rows * (size_t)hw * channels);
     chex_cpu_need_floats(&need->c, (size_t)in_hw * channels);
+    return true;
 }
 
 static float share_of(const struct chex_op *op) { return 1.0f / (float)(op->kernel * op->kernel); }
@@ -89,11 +88,8 @@ static void forward_item(void *arg, size_t item, int worker) {
     float *dst = s->c;
     size_t pixel = first;
     for (int image = tile.image; image < tile.image + tile.images; image++) {
-        struct cpu_stored x = chex_cpu_x(
-            e, op->in, ((size_t)image * (size_t)in_hw + (size_t)in.from) * (size_t)in_hw, 0, 1);
-        struct cpu_affine norm = chex_cpu_affine(e, op->in_bn, 0);
-        e->k->load(s->a, channels, &x, in.count * in_hw, op->in_channels, norm.scale, norm.shift,
-                   norm.relu);
+        chex_cpu_load(e, op->in, op->in_bn, true, chex_cpu_row(in_hw, image, in.from),
+                      in.count * in_hw, op->in_channels, s->a);
         for (int y = tile.row; y < tile.row + tile.rows; y++) {
             chex_cpu_pool_row(job, y, s->a, in.from, dst,
                               argmax ? argmax + pixel * channels : NULL);
@@ -102,11 +98,11 @@ static void forward_item(void *arg, size_t item, int worker) {
         }
     }
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
-    chex_cpu_store(job, (int)item, first,
-                   &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, channels});
+    chex_cpu_store_results(&(struct cpu_output){job, (int)item, first},
+                           &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, channels});
 }
 
-void chex_cpu_pool_forward(struct cpu_job *job) {
+static void forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles, forward_item, job);
 }
 
@@ -125,31 +121,13 @@ static void unpool_pixel(const struct cpu_job *job, int image, int y, int x, str
             from[count] = rows + (size_t)((oy - first_row) * hw + ox) * channels;
             ids[count] = (uint8_t)((y + op->pad - oy * op->stride) * op->kernel +
                                    (x + op->pad - ox * op->stride));
-            size_t pixel = ((size_t)image * (size_t)hw + (size_t)oy) * (size_t)hw + (size_t)ox;
+            size_t pixel = chex_cpu_row(hw, image, oy) + (size_t)ox;
             arg[count] = argmax ? argmax + pixel * channels : NULL;
         }
     if (op->kind == CHEX_OP_MAXPOOL)
         job->e->k->unmax(dst, from, arg, ids, count, op->in_channels);
     else
         job->e->k->average(dst, from, count, share_of(op), op->in_channels);
-}
-
-/* Stores the gradient `dv` of a row of the input. pixel: its first pixel. */
-static void store_row(const struct cpu_job *job, size_t item, size_t pixel, const float *dv) {
-    struct cpu_engine *e = job->e;
-    const struct chex_op *op = job->op;
-    const size_t channels = (size_t)op->in_channels;
-    struct cpu_stored g = chex_cpu_g(e, op->in, pixel, 0, 1);
-    struct cpu_stored x = chex_cpu_x(e, op->in, pixel, 0, 1);
-    bool add = e->ops[job->index].add;
-    int hw = job->tiling.hw;
-    if (op->in_bn < 0) {
-        e->k->back(&g, &x, dv, channels, hw, op->in_channels, NULL, false, add, NULL, NULL);
-        return;
-    }
-    struct cpu_norm norm = chex_cpu_norm_at(e, op->in_bn, 0);
-    e->k->back(&g, &x, dv, channels, hw, op->in_channels, &norm, true, add,
-               e->part[0] + item * channels, e->part[1] + item * channels);
 }
 
 static void backward_item(void *arg, size_t item, int worker) {
@@ -161,24 +139,23 @@ static void backward_item(void *arg, size_t item, int worker) {
     int hw = job->tiling.hw, out_hw = e->bufs[op->out].hw;
     size_t channels = (size_t)op->in_channels, pixel = chex_cpu_tile_pixel(job->tiling, tile);
     struct span out = outputs_of(op, tile.row, tile.row + tile.rows - 1, out_hw);
-    for (int k = 0; k < 2; k++)
-        memset(e->part[k] + item * channels, 0, channels * sizeof *e->part[k]);
+    chex_cpu_clear_sums(job, (int)item, 0, op->in_channels);
     for (int image = tile.image; image < tile.image + tile.images; image++) {
-        chex_cpu_load_grad(job, s->a, channels,
-                           ((size_t)image * (size_t)out_hw + (size_t)out.from) * (size_t)out_hw,
+        chex_cpu_load_grad(job, s->a, channels, chex_cpu_row(out_hw, image, out.from),
                            out.count * out_hw);
         for (int y = tile.row; y < tile.row + tile.rows; y++, pixel += (size_t)hw) {
             struct span ys = outputs_of(op, y, y, out_hw);
             for (int x = 0; x < hw; x++)
                 unpool_pixel(job, image, y, x, ys, outputs_of(op, x, x, out_hw), s->a, out.from,
                              s->c + (size_t)x * channels);
-            store_row(job, item, pixel, s->c);
+            chex_cpu_back_store(job, (int)item, 0, 0, op->in_channels,
+                                (struct cpu_run){pixel, 0, hw, 1}, s->c, channels);
         }
     }
 }
 
-void chex_cpu_pool_backward(struct cpu_job *job) {
+static void backward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles, backward_item, job);
-    if (job->op->in_bn >= 0)
-        chex_cpu_norm_back(job, job->op->in_bn, 0);
 }
+
+const struct cpu_kind chex_cpu_pool = {plan, forward, backward};

@@ -18,8 +18,7 @@ void chex_cpu_prefetch_rows(struct cpu_prefetch *h, struct cpu_stored from, int 
         k++;
     if (k == CPU_PREFETCH_PARTS)
         return;
-    size_t first =
-        ((size_t)tile.image * (size_t)hw + (size_t)(tile.images > 1 ? 0 : lo)) * (size_t)hw;
+    size_t first = chex_cpu_row(hw, tile.image, tile.images > 1 ? 0 : lo);
     h->part[k].at = (const char *)from.at + first * from.step * bytes;
     h->part[k].pitch = from.step * bytes;
     h->part[k].rows = rows;

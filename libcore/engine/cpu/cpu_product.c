@@ -73,8 +73,8 @@ static void multiply_blocks(const struct cpu_engine *e, struct block b) {
         for (b.row = 0; b.row < p->rows; b.row += b.rows) {
             b.rows = block_rows(e, p->off + b.row, p->rows - b.row);
             multiply(e, &b, p->c, (size_t)b.columns);
-            p->epilogue(p->arg, &(struct cpu_results){b.row, b.rows, b.column, b.columns, p->c,
-                                                      (size_t)b.columns});
+            p->epilogue(p->arg, &(struct cpu_results){b.row, b.rows, p->first + b.column, b.columns,
+                                                      p->c, (size_t)b.columns});
         }
     }
     if (p->prefetch)

@@ -59,7 +59,7 @@ static bool find_classes(struct cpu_engine *e, const struct chex_op *op) {
     return s->constant && s->one;
 }
 
-bool chex_cpu_stem_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
+static bool plan(struct cpu_engine *e, int index, struct cpu_need *need) {
     enum { PIXELS = 256 };
     const struct chex_op *op = &e->net->ops[index];
     struct cpu_tiling t = chex_cpu_tiling(e->bufs[op->out].hw, PIXELS);
@@ -71,14 +71,6 @@ bool chex_cpu_stem_plan(struct cpu_engine *e, int index, struct cpu_need *need) 
     chex_cpu_need_floats(&need->c, pixels * ((size_t)op->out_channels + CPU_PAD));
     need->pixels = chex_cpu_max(need->pixels, pixels);
     return find_classes(e, op);
-}
-
-static float round_bf16(float v) {
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    u = (u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u;
-    memcpy(&v, &u, sizeof v);
-    return v;
 }
 
 /* Computes the contribution of the constant for each class of pixels from its weights
@@ -109,7 +101,8 @@ void chex_cpu_stem_pack(struct cpu_engine *e, int index) {
             double grey = 0, one = 0;
             for (size_t c = 0; c < 3; c++) {
                 float v = w[(t * 3 + c) * out + o];
-                double scaled = (double)(e->bf16 ? round_bf16(v) : v) / (double)net->std[c];
+                double scaled =
+                    (double)(e->bf16 ? chex_cpu_round_bf16(v) : v) / (double)net->std[c];
                 grey += scaled;
                 one -= scaled * (double)net->mean[c];
             }
@@ -130,8 +123,7 @@ static void fill_plane(const struct cpu_job *job, int image, struct cpu_tile til
         int y = first + r;
         if (y >= 0 && y < size)
             memcpy(grey + (size_t)r * (size_t)width + (size_t)op->pad,
-                   job->pixels + ((size_t)image * (size_t)size + (size_t)y) * (size_t)size,
-                   (size_t)size * sizeof *grey);
+                   job->pixels + chex_cpu_row(size, image, y), (size_t)size * sizeof *grey);
     }
 }
 
@@ -194,11 +186,12 @@ static void forward_item(void *arg, size_t item, int worker) {
     int pixels = chex_cpu_tile_pixels(job->tiling, tile);
     size_t pitch = (size_t)op->out_channels + CPU_PAD;
     chex_cpu_stem_products(job, tile, s);
-    chex_cpu_store(job, (int)item, chex_cpu_tile_pixel(job->tiling, tile),
-                   &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, pitch});
+    chex_cpu_store_results(
+        &(struct cpu_output){job, (int)item, chex_cpu_tile_pixel(job->tiling, tile)},
+        &(struct cpu_results){0, pixels, 0, op->out_channels, s->c, pitch});
 }
 
-void chex_cpu_stem_forward(struct cpu_job *job) {
+static void forward(struct cpu_job *job) {
     chex_pool_run(job->e->pool, (size_t)job->tiles, forward_item, job);
 }
 
@@ -262,9 +255,11 @@ static void unfold_item(void *arg, size_t t, int worker) {
     }
 }
 
-void chex_cpu_stem_backward(struct cpu_job *job) {
+static void backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
     job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
     chex_pool_run(e->pool, (size_t)job->tile_groups, backward_item, job);
     chex_pool_run(e->pool, chex_cpu_stem_depth(job->op), unfold_item, job);
 }
+
+const struct cpu_kind chex_cpu_stem = {plan, forward, backward};

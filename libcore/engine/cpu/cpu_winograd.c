@@ -205,27 +205,17 @@ static void load_input(const struct cpu_job *job, struct range r, float *dst, si
                chex_cpu_operand_flags(e, norm));
 }
 
-static void load_all_input(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
+static void load_all_input(const struct cpu_job *job, void *dst, size_t pitch, size_t pixel,
                            int pixels) {
     load_input(job, (struct range){0, job->op->in_channels}, dst, pitch, pixel, pixels);
 }
 
 /* Loads the rows of a tile with the border that its squares read; zeros outside the map. */
-static void fill(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *dst,
-                 size_t pitch, void (*load)(const struct cpu_job *, float *, size_t, size_t, int)) {
-    int hw = job->tiling.hw, width = width_of(g), height = height_of(g);
-    size_t row = (size_t)width * pitch, right = (size_t)(width - 1 - hw) * pitch;
-    for (int image = tile.image; image < tile.image + tile.images; image++)
-        for (int y = tile.row - 1; y < tile.row - 1 + height; y++, dst += row) {
-            if (y < 0 || y >= hw) {
-                memset(dst, 0, row * sizeof *dst);
-                continue;
-            }
-            memset(dst, 0, pitch * sizeof *dst);
-            load(job, dst + pitch, pitch, ((size_t)image * (size_t)hw + (size_t)y) * (size_t)hw,
-                 hw);
-            memset(dst + row - right, 0, right * sizeof *dst);
-        }
+static void fill(const struct cpu_job *job, struct cpu_tile tile, int channels, float *dst,
+                 cpu_load_fn *load) {
+    const int hw = job->tiling.hw;
+    chex_cpu_load_border(job, tile, hw, tile.row - 1, 1, hw,
+                         chex_cpu_winograd_border(hw, tile, channels), dst, load);
 }
 
 /* B' d B of all squares: rows of `pitch`, position by position. */
@@ -311,17 +301,6 @@ void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile,
 
 /* ---- forward ---- */
 
-struct output {
-    const struct cpu_job *job;
-    int tile;
-    size_t pixel;
-};
-
-static void output_epilogue(void *arg, const struct cpu_results *r) {
-    const struct output *to = arg;
-    chex_cpu_store(to->job, to->tile, to->pixel, r);
-}
-
 /* Item: a tile, and a range of output channels. */
 static void forward_item(void *arg, size_t item, int worker) {
     const struct cpu_job *job = arg;
@@ -332,12 +311,12 @@ static void forward_item(void *arg, size_t item, int worker) {
     int end = first + job->range_channels < op->out_channels ? first + job->range_channels
                                                              : op->out_channels;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
-    struct output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
+    struct cpu_output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
     struct cpu_prefetch prefetch = {.calls = POSITIONS * ((end - first) / COLUMNS)};
-    fill(job, tile, grid_of(job->tiling.hw, tile), s->a, pitch_of(op->in_channels), load_all_input);
+    fill(job, tile, op->in_channels, s->a, load_all_input);
     chex_cpu_prefetch_next(job, index, &prefetch);
-    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch, output_epilogue,
-                               &out);
+    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch,
+                               chex_cpu_store_results, &out);
 }
 
 void chex_cpu_winograd_forward(struct cpu_job *job) {
@@ -347,15 +326,10 @@ void chex_cpu_winograd_forward(struct cpu_job *job) {
 
 /* ---- backward ---- */
 
-static void load_all_gradient(const struct cpu_job *job, float *dst, size_t pitch, size_t pixel,
-                              int pixels) {
-    chex_cpu_load_grad(job, dst, pitch, pixel, pixels);
-}
-
 static void gradient_epilogue(void *arg, const struct cpu_results *r) {
-    const struct output *to = arg;
+    const struct cpu_output *to = arg;
     const struct cpu_run run = {to->pixel + (size_t)r->row, 0, r->rows, 1};
-    chex_cpu_back_store(to->job, to->tile, r->column, r->columns, &run, r->c, r->pitch);
+    chex_cpu_back_store(to->job, to->tile, 0, r->column, r->columns, run, r->c, r->pitch);
 }
 
 /* Loads SQUARE rows of the input, from row y of an image on; zeros outside the map. */
@@ -369,8 +343,7 @@ static void load_rows(const struct cpu_job *job, struct range r, int image, int 
             memset(rows, 0, row * sizeof *rows);
             continue;
         }
-        load_input(job, r, rows, pitch, ((size_t)image * (size_t)hw + (size_t)(y + i)) * (size_t)hw,
-                   hw);
+        load_input(job, r, rows, pitch, chex_cpu_row(hw, image, y + i), hw);
         memset(rows + row - right, 0, right * sizeof *rows);
     }
 }
@@ -416,10 +389,10 @@ static void backward_tile(const struct cpu_job *job, int index, struct range spa
     const struct chex_op *op = job->op;
     struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
     struct grid g = grid_of(job->tiling.hw, tile);
-    struct output in = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
+    struct cpu_output in = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
     size_t pitch = pitch_of(op->out_channels), position = gradient_position(job, span);
     chex_cpu_clear_sums(job, index, span.first, span.channels);
-    fill(job, tile, g, s->a, pitch, load_all_gradient);
+    fill(job, tile, op->out_channels, s->a, chex_cpu_load_grad);
     transform_map(e, s->a, tile.images, g, op->out_channels, s->b);
     list_squares(g.count, pitch, s->off);
     for (int done = 0; done < span.channels; done += COLUMNS) {

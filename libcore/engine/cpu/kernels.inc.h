@@ -2,9 +2,6 @@
  *
  * The kernels, written once in GCC vector extensions and compiled once per instruction set.
  *
- * gemm and outer keep an MR x 2-vector tile of results in registers: per step two vectors of B (or
- * d) and MR broadcast values of A (or v).
- *
  * The including file defines
  *   VB            bytes of a vector
  *   MR            rows of the register tile
@@ -123,35 +120,6 @@ INLINE int tiles_of(int rows, int of_rows, int n, int of_n) {
     return (rows + of_rows - 1) / of_rows * ((n + of_n - 1) / of_n);
 }
 
-INLINE void gemm_tile(int mr, const float *a, const int32_t *off, const struct cpu_tap *taps,
-                      int tap_count, int depth, const float *b, float *c, size_t c_pitch) {
-    vf acc[MR][2];
-    const float *row[MR];
-    UNROLL
-    for (int i = 0; i < mr; i++)
-        acc[i][0] = acc[i][1] = (vf){0};
-    for (int t = 0; t < tap_count; t++) {
-        UNROLL
-        for (int i = 0; i < mr; i++)
-            row[i] = a + off[i] + taps[t].a;
-        const float *bp = b + taps[t].b;
-        for (int k = 0; k < depth; k++, bp += NR) {
-            vf b0 = ld(bp), b1 = ld(bp + VL);
-            UNROLL
-            for (int i = 0; i < mr; i++) {
-                vf x = SPLAT(row[i][k]);
-                acc[i][0] = FMA(x, b0, acc[i][0]);
-                acc[i][1] = FMA(x, b1, acc[i][1]);
-            }
-        }
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        st(c + (size_t)i * c_pitch, acc[i][0]);
-        st(c + (size_t)i * c_pitch + VL, acc[i][1]);
-    }
-}
-
 /* One function per row count, so that all accumulators stay in registers. */
 #define EACH_COUNT(X)                                                                              \
     X(1)                                                                                           \
@@ -167,70 +135,19 @@ INLINE void gemm_tile(int mr, const float *a, const int32_t *off, const struct c
     X(11)                                                                                          \
     X(12)
 
-static void gemm_rows(int mr, const float *a, const int32_t *off, const struct cpu_tap *taps,
-                      int tap_count, int depth, const float *b, float *c, size_t c_pitch) {
-#define CASE(N)                                                                                    \
-    case N: gemm_tile(N <= MR ? N : MR, a, off, taps, tap_count, depth, b, c, c_pitch); break;
-    switch (mr) { EACH_COUNT(CASE) }
-#undef CASE
-}
-
-static void gemm(const float *a, const int32_t *off, int rows, const struct cpu_tap *taps,
-                 int tap_count, int depth, const float *b, size_t b_panel, int n, float *c,
-                 size_t c_pitch, struct cpu_prefetch *prefetch) {
-    int tiles = tiles_of(rows, MR, n, NR);
-    for (int j = 0; j < n; j += NR, b += b_panel)
-        for (int i = 0; i < rows; i += MR) {
-            issue_prefetch(prefetch, tiles);
-            gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
-                      c + (size_t)i * c_pitch + j, c_pitch);
-        }
-}
-
-INLINE void outer_tile(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
-                       int count, float *w, size_t w_pitch, bool fresh) {
-    vf acc[MR][2];
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        acc[i][0] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch);
-        acc[i][1] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch + VL);
-    }
-    for (int p = 0; p < count; p++, v += v_pitch) {
-        const float *dp = d + off[p];
-        vf d0 = ld(dp), d1 = ld(dp + VL);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
-            vf x = SPLAT(v[i]);
-            acc[i][0] = FMA(x, d0, acc[i][0]);
-            acc[i][1] = FMA(x, d1, acc[i][1]);
-        }
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        st(w + (size_t)i * w_pitch, acc[i][0]);
-        st(w + (size_t)i * w_pitch + VL, acc[i][1]);
-    }
-}
-
-static void outer_rows(int mr, const float *v, size_t v_pitch, const float *d, const int32_t *off,
-                       int count, float *w, size_t w_pitch, bool fresh) {
-#define CASE(N)                                                                                    \
-    case N: outer_tile(N <= MR ? N : MR, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
-    switch (mr) { EACH_COUNT(CASE) }
-#undef CASE
-}
-
-static void outer(const float *v, size_t v_pitch, const float *d, const int32_t *off, int count,
-                  int rows, int n, float *w, size_t w_pitch, bool fresh,
-                  struct cpu_prefetch *prefetch) {
-    int tiles = tiles_of(rows, MR, n, NR);
-    for (int j = 0; j < n; j += NR)
-        for (int r = 0; r < rows; r += MR) {
-            issue_prefetch(prefetch, tiles);
-            outer_rows(rows - r < MR ? rows - r : MR, v + r, v_pitch, d + j, off, count,
-                       w + (size_t)r * w_pitch + j, w_pitch, fresh);
-        }
-}
+#define PRODUCT(name) name
+#define OPERAND float
+#define FACTOR vf
+#define PAIR 1
+#define LD(p) ld(p)
+#define BROADCAST(p) SPLAT(*(p))
+#define LD_ROWS(d, off, p, count, d0, d1)                                                          \
+    do {                                                                                           \
+        const float *row = (d) + (off)[p];                                                         \
+        d0 = ld(row), d1 = ld(row + VL);                                                           \
+    } while (0)
+#define ADD_PRODUCT(acc, b, x) FMA(x, b, acc)
+#include "engine/cpu/products.inc.h"
 
 /* ---- element-wise; each body is compiled once for fp32 and once for bf16 storage ---- */
 

@@ -34,102 +34,17 @@ INLINE vf dot(vf acc, vi a, vi b) {
     return (vf)_mm512_dpbf16_ps((__m512)acc, (__m512bh)a, (__m512bh)b);
 }
 
-INLINE void dot2_gemm_tile(int mr, const uint16_t *a, const int32_t *off,
-                           const struct cpu_tap *taps, int tap_count, int depth, const uint16_t *b,
-                           float *c, size_t c_pitch) {
-    vf acc[MR][2];
-    const uint16_t *row[MR];
-    UNROLL
-    for (int i = 0; i < mr; i++)
-        acc[i][0] = acc[i][1] = (vf){0};
-    for (int t = 0; t < tap_count; t++) {
-        UNROLL
-        for (int i = 0; i < mr; i++)
-            row[i] = a + off[i] + taps[t].a;
-        const uint16_t *bp = b + taps[t].b;
-        for (int k = 0; k < depth; k += 2, bp += 2 * NR) {
-            vi b0 = ld_pairs(bp), b1 = ld_pairs(bp + 2 * VL);
-            UNROLL
-            for (int i = 0; i < mr; i++) {
-                vi x = splat_pair(row[i] + k);
-                acc[i][0] = dot(acc[i][0], b0, x);
-                acc[i][1] = dot(acc[i][1], b1, x);
-            }
-        }
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        st(c + (size_t)i * c_pitch, acc[i][0]);
-        st(c + (size_t)i * c_pitch + VL, acc[i][1]);
-    }
-}
-
-static void dot2_gemm_rows(int mr, const uint16_t *a, const int32_t *off,
-                           const struct cpu_tap *taps, int tap_count, int depth, const uint16_t *b,
-                           float *c, size_t c_pitch) {
-#define CASE(N)                                                                                    \
-    case N: dot2_gemm_tile(N, a, off, taps, tap_count, depth, b, c, c_pitch); break;
-    switch (mr) { EACH_COUNT(CASE) }
-#undef CASE
-}
-
-static void dot2_gemm(const uint16_t *a, const int32_t *off, int rows, const struct cpu_tap *taps,
-                      int tap_count, int depth, const uint16_t *b, size_t b_panel, int n, float *c,
-                      size_t c_pitch, struct cpu_prefetch *prefetch) {
-    int tiles = tiles_of(rows, MR, n, NR);
-    for (int j = 0; j < n; j += NR, b += b_panel)
-        for (int i = 0; i < rows; i += MR) {
-            issue_prefetch(prefetch, tiles);
-            dot2_gemm_rows(rows - i < MR ? rows - i : MR, a, off + i, taps, tap_count, depth, b,
-                           c + (size_t)i * c_pitch + j, c_pitch);
-        }
-}
-
-INLINE void dot2_outer_tile(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
-                            const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
-    vf acc[MR][2];
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        acc[i][0] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch);
-        acc[i][1] = fresh ? (vf){0} : ld(w + (size_t)i * w_pitch + VL);
-    }
-    for (int p = 0; p < count; p += 2, v += v_pitch) {
-        vi d0, d1;
-        /* After an odd count v holds a zero, so the second factor is arbitrary: the last row. */
-        interleave(d + off[p], d + off[p + 1 < count ? p + 1 : p], &d0, &d1);
-        UNROLL
-        for (int i = 0; i < mr; i++) {
-            vi x = splat_pair(v + 2 * i);
-            acc[i][0] = dot(acc[i][0], d0, x);
-            acc[i][1] = dot(acc[i][1], d1, x);
-        }
-    }
-    UNROLL
-    for (int i = 0; i < mr; i++) {
-        st(w + (size_t)i * w_pitch, acc[i][0]);
-        st(w + (size_t)i * w_pitch + VL, acc[i][1]);
-    }
-}
-
-static void dot2_outer_rows(int mr, const uint16_t *v, size_t v_pitch, const uint16_t *d,
-                            const int32_t *off, int count, float *w, size_t w_pitch, bool fresh) {
-#define CASE(N)                                                                                    \
-    case N: dot2_outer_tile(N, v, v_pitch, d, off, count, w, w_pitch, fresh); break;
-    switch (mr) { EACH_COUNT(CASE) }
-#undef CASE
-}
-
-static void dot2_outer(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
-                       int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
-                       struct cpu_prefetch *prefetch) {
-    int tiles = tiles_of(rows, MR, n, NR);
-    for (int j = 0; j < n; j += NR)
-        for (int r = 0; r < rows; r += MR) {
-            issue_prefetch(prefetch, tiles);
-            dot2_outer_rows(rows - r < MR ? rows - r : MR, v + 2 * r, v_pitch, d + j, off, count,
-                            w + (size_t)r * w_pitch + j, w_pitch, fresh);
-        }
-}
+#define PRODUCT(name) dot2_##name
+#define OPERAND uint16_t
+#define FACTOR vi
+#define PAIR 2
+#define LD(p) ld_pairs(p)
+#define BROADCAST(p) splat_pair(p)
+/* After an odd count v holds a zero, so the second factor is arbitrary: the last row. */
+#define LD_ROWS(d, off, p, count, d0, d1)                                                          \
+    interleave((d) + (off)[p], (d) + (off)[(p) + 1 < (count) ? (p) + 1 : (p)], &(d0), &(d1))
+#define ADD_PRODUCT(acc, b, x) dot(acc, b, x)
+#include "engine/cpu/products.inc.h"
 
 static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
                             int pixels, int channels, const float *scale, const float *shift,
