@@ -17,91 +17,54 @@
 
 enum { SMALL_STEM = 64 };
 
-/* A convolution from the first `in_channels` of a buffer to channels `out_first` and up of another.
- */
-static int small_conv(struct chex_net *net, const char *name, int in, int in_channels, int in_bn,
-                      int out, int out_first, int out_channels, int kernel, int stride) {
-    const struct chex_op op = {.kind = CHEX_OP_CONV,
-                               .in = in,
-                               .in_channels = in_channels,
-                               .in_bn = in_bn,
-                               .out = out,
-                               .out_first = out_first,
-                               .out_channels = out_channels,
-                               .kernel = kernel,
-                               .stride = stride,
-                               .pad = kernel / 2};
-    chex_net_add_op(net, op, name);
-    return out;
-}
-
-/* A convolution into a buffer of its own (*out), and the batch norm of that buffer. The name of the
- * last norm of a residual block tells make_state of op/net.h to keep it small. */
-static int small_conv_bn(struct chex_net *net, const char *name, int in, int in_channels, int in_bn,
-                         int channels, int kernel, int stride, int *out) {
-    char norm[CHEX_NET_NAME_BYTES];
-    *out = chex_net_add_buffer(net, channels);
-    small_conv(net, name, in, in_channels, in_bn, *out, 0, channels, kernel, stride);
+/* A convolution into a buffer of its own, and the batch norm of that buffer. The name of the last
+ * norm of a residual block tells make_state of op/net.h to keep it small. */
+static struct chex_operand small_conv_bn(struct chex_net *net, const char *name,
+                                         struct chex_operand in, int channels, int kernel,
+                                         int stride) {
+    char norm[CHEX_NET_NAME_BYTES + sizeof ".bn3"];
+    const int out = chex_net_add_buffer(net, channels);
+    chex_net_add_conv(net, "", name, in, out, 0, channels, kernel, stride);
     snprintf(norm, sizeof norm, "%s.%s", name, strstr(name, "conv3") ? "bn3" : "bn");
-    return chex_net_add_bn(net, norm, *out, channels);
+    return (struct chex_operand){out, channels, chex_net_add_bn(net, norm, out, channels)};
 }
 
 /* The first convolution and the maximum pooling, into a buffer of `channels`. */
 static int small_stem(struct chex_net *net, int channels) {
-    int z, x;
-    const int bn =
-        small_conv_bn(net, "stem", CHEX_NET_IMAGE, 3, CHEX_NET_NONE, SMALL_STEM, 7, 2, &z);
-    const struct chex_op pool = {.kind = CHEX_OP_MAXPOOL,
-                                 .in = z,
-                                 .in_channels = SMALL_STEM,
-                                 .in_bn = bn,
-                                 .out = x = chex_net_add_buffer(net, channels),
-                                 .out_channels = SMALL_STEM,
-                                 .kernel = 3,
-                                 .stride = 2,
-                                 .pad = 1};
-    chex_net_add_op(net, pool, NULL);
+    const struct chex_operand z = small_conv_bn(net, "stem", CHEX_IMAGE_OPERAND, SMALL_STEM, 7, 2);
+    const int x = chex_net_add_buffer(net, channels);
+    chex_net_add_pool(net, "", CHEX_OP_MAXPOOL, z, x);
     return x;
-}
-
-static void small_head(struct chex_net *net, int x, int channels, int bn) {
-    const struct chex_op head = {
-        .kind = CHEX_OP_HEAD, .in = x, .in_channels = channels, .in_bn = bn};
-    net->layer++;
-    chex_net_add_op(net, head, "head");
 }
 
 /* Two dense blocks of two layers, with a transition between them. */
 static inline void small_densenet(struct chex_net *net) {
     enum { LAYERS = 2, GROWTH = 32, BOTTLENECK = 128, BLOCK = SMALL_STEM + LAYERS * GROWTH };
     char name[CHEX_NET_NAME_BYTES];
-    int x = small_stem(net, BLOCK), z;
+    int x = small_stem(net, BLOCK);
     for (int block = 0; block < 2; block++) {
         for (int k = 0, channels = SMALL_STEM; k < LAYERS; k++, channels += GROWTH) {
             net->layer++;
             snprintf(name, sizeof name, "block%d.layer%d.norm", block, k);
-            int bn = chex_net_add_bn(net, name, x, channels);
+            struct chex_operand z = {x, channels, chex_net_add_bn(net, name, x, channels)};
             snprintf(name, sizeof name, "block%d.layer%d.conv1", block, k);
-            bn = small_conv_bn(net, name, x, channels, bn, BOTTLENECK, 1, 1, &z);
+            z = small_conv_bn(net, name, z, BOTTLENECK, 1, 1);
             snprintf(name, sizeof name, "block%d.layer%d.conv2", block, k);
-            small_conv(net, name, z, BOTTLENECK, bn, x, channels, GROWTH, 3, 1);
+            chex_net_add_conv(net, "", name, z, x, channels, GROWTH, 3, 1);
         }
-        const int bn = chex_net_add_bn(net, block ? "norm" : "transition.norm", x, BLOCK);
+        struct chex_operand end = {
+            x, BLOCK, chex_net_add_bn(net, block ? "norm" : "transition.norm", x, BLOCK)};
         if (block) {
-            small_head(net, x, BLOCK, bn);
+            net->layer++;
+            chex_net_add_head(net, "head", end);
             break;
         }
-        const struct chex_op pool = {.kind = CHEX_OP_AVGPOOL,
-                                     .in = x,
-                                     .in_channels = BLOCK,
-                                     .in_bn = bn,
-                                     .out = z = chex_net_add_buffer(net, BLOCK),
-                                     .out_channels = BLOCK,
-                                     .kernel = 2,
-                                     .stride = 2};
-        chex_net_add_op(net, pool, NULL);
-        x = small_conv(net, "transition.conv", z, BLOCK, CHEX_NET_NONE,
-                       chex_net_add_buffer(net, BLOCK), 0, SMALL_STEM, 1, 1);
+        const int pooled = chex_net_add_buffer(net, BLOCK);
+        chex_net_add_pool(net, "", CHEX_OP_AVGPOOL, end, pooled);
+        x = chex_net_add_buffer(net, BLOCK);
+        chex_net_add_conv(net, "", "transition.conv",
+                          (struct chex_operand){pooled, BLOCK, CHEX_NET_NONE}, x, 0, SMALL_STEM, 1,
+                          1);
     }
 }
 
@@ -109,29 +72,23 @@ static inline void small_densenet(struct chex_net *net) {
 static inline void small_resnet(struct chex_net *net) {
     enum { WIDTH = 64, OUT = 256 };
     char name[CHEX_NET_NAME_BYTES];
-    int x = small_stem(net, SMALL_STEM), channels = SMALL_STEM, z1, z2, z3;
-    for (int block = 0; block < 2; block++, channels = OUT) {
-        int side = x, side_bn = CHEX_NET_NONE;
+    struct chex_operand x = {small_stem(net, SMALL_STEM), SMALL_STEM, CHEX_NET_NONE};
+    for (int block = 0; block < 2; block++) {
+        struct chex_operand side = x;
         net->layer++;
         snprintf(name, sizeof name, "block%d.conv1", block);
-        int bn = small_conv_bn(net, name, x, channels, CHEX_NET_NONE, WIDTH, 1, 1, &z1);
+        struct chex_operand z = small_conv_bn(net, name, x, WIDTH, 1, 1);
         snprintf(name, sizeof name, "block%d.conv2", block);
-        bn = small_conv_bn(net, name, z1, WIDTH, bn, WIDTH, 3, block ? 1 : 2, &z2);
+        z = small_conv_bn(net, name, z, WIDTH, 3, block ? 1 : 2);
         snprintf(name, sizeof name, "block%d.conv3", block);
-        bn = small_conv_bn(net, name, z2, WIDTH, bn, OUT, 1, 1, &z3);
+        z = small_conv_bn(net, name, z, OUT, 1, 1);
         if (!block)
-            side_bn = small_conv_bn(net, "side", x, channels, CHEX_NET_NONE, OUT, 1, 2, &side);
-        const struct chex_op add = {.kind = CHEX_OP_RESIDUAL_ADD,
-                                    .in = z3,
-                                    .in_channels = OUT,
-                                    .in_bn = bn,
-                                    .out = x = chex_net_add_buffer(net, OUT),
-                                    .out_channels = OUT,
-                                    .side_in = side,
-                                    .side_bn = side_bn};
-        chex_net_add_op(net, add, NULL);
+            side = small_conv_bn(net, "side", x, OUT, 1, 2);
+        x = (struct chex_operand){chex_net_add_buffer(net, OUT), OUT, CHEX_NET_NONE};
+        chex_net_add_residual(net, "", z, side, x.buffer);
     }
-    small_head(net, x, OUT, CHEX_NET_NONE);
+    net->layer++;
+    chex_net_add_head(net, "head", x);
 }
 
 /* SMALL_DENSENET, SMALL_RESNET, or a network of chex_net_create. */

@@ -14,22 +14,11 @@
 static struct chex_net *tiny_net(int classes) {
     struct chex_net *n = chex_net_new("tiny", classes);
     int a = chex_net_add_buffer(n, 4), b = chex_net_add_buffer(n, 8);
-    struct chex_op conv0 = {.kind = CHEX_OP_CONV, .in = CHEX_NET_IMAGE, .in_channels = 3};
-    conv0.in_bn = CHEX_NET_NONE;
-    conv0.out = a;
-    conv0.out_channels = 4;
-    conv0.kernel = 3;
-    conv0.stride = conv0.pad = 1;
-    chex_net_add_op(n, conv0, "features.conv0");
-    struct chex_op conv1 = {.kind = CHEX_OP_CONV, .in = a, .in_channels = 4, .kernel = 1};
-    conv1.in_bn = chex_net_add_bn(n, TINY_LAYER "norm1", a, 4);
-    conv1.out = b;
-    conv1.out_channels = 8;
-    conv1.stride = 1;
-    chex_net_add_op(n, conv1, TINY_LAYER "conv1");
-    struct chex_op head = {.kind = CHEX_OP_HEAD, .in = b, .in_channels = 8};
-    head.in_bn = chex_net_add_bn(n, TINY_LAYER "norm2", b, 8);
-    chex_net_add_op(n, head, "classifier");
+    chex_net_add_conv(n, "", "features.conv0", CHEX_IMAGE_OPERAND, a, 0, 4, 3, 1);
+    int bn = chex_net_add_bn(n, TINY_LAYER "norm1", a, 4);
+    chex_net_add_conv(n, "", TINY_LAYER "conv1", (struct chex_operand){a, 4, bn}, b, 0, 8, 1, 1);
+    bn = chex_net_add_bn(n, TINY_LAYER "norm2", b, 8);
+    chex_net_add_head(n, "classifier", (struct chex_operand){b, 8, bn});
     BAIL_UNLESS(chex_net_finish(n, NULL) == CHEX_OK, "network");
     return n;
 }

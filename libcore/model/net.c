@@ -101,29 +101,76 @@ int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int chan
     return net->bn_count++;
 }
 
-int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_name) {
-    if (failed(net) || !grow((void **)&net->ops, net->op_count, sizeof *net->ops))
-        return fail_build(net);
-    op.weight = op.bias = CHEX_NET_NONE;
-    if (op.kind != CHEX_OP_RESIDUAL_ADD)
-        op.side_in = op.side_bn = CHEX_NET_NONE;
-    if (op.kind == CHEX_OP_CONV) {
-        op.weight = add_param(net, param_name, "weight", CHEX_PARAM_CONV, op.out_channels,
-                              op.in_channels, op.kernel, op.kernel);
-    } else if (op.kind == CHEX_OP_HEAD) {
-        op.out = CHEX_NET_NONE;
-        op.weight = add_param(net, param_name, "weight", CHEX_PARAM_FC_WEIGHT, net->classes,
-                              op.in_channels, 1, 1);
-        op.bias = add_param(net, param_name, "bias", CHEX_PARAM_FC_BIAS, net->classes, 1, 1, 1);
-    } else if (op.kind == CHEX_OP_RESIDUAL_ADD) {
-        op.kernel = op.stride = 1;
+/* Adds an op without side input or parameters, which the caller adds. NULL: the building failed. */
+static struct chex_op *add_op(struct chex_net *net, enum chex_op_kind kind, const char *name,
+                              struct chex_operand in, int out) {
+    if (failed(net) || !grow((void **)&net->ops, net->op_count, sizeof *net->ops)) {
+        fail_build(net);
+        return NULL;
     }
-    if (failed(net))
-        return 0;
-    net->ops[net->op_count] = op;
-    if (op.out >= 0 && net->buffers[op.out].from_op < 0)
-        net->buffers[op.out].from_op = net->op_count;
-    return net->op_count++;
+    struct chex_op *op = &net->ops[net->op_count];
+    *op = (struct chex_op){.kind = kind,
+                           .in = in.buffer,
+                           .in_channels = in.channels,
+                           .in_bn = in.bn,
+                           .out = out,
+                           .out_channels = in.channels,
+                           .side_in = CHEX_NET_NONE,
+                           .side_bn = CHEX_NET_NONE,
+                           .weight = CHEX_NET_NONE,
+                           .bias = CHEX_NET_NONE};
+    snprintf(op->name, sizeof op->name, "%s", name);
+    if (out >= 0 && net->buffers[out].from_op < 0)
+        net->buffers[out].from_op = net->op_count;
+    net->op_count++;
+    return op;
+}
+
+static void set_window(struct chex_op *op, int kernel, int stride, int pad) {
+    op->kernel = kernel;
+    op->stride = stride;
+    op->pad = pad;
+}
+
+void chex_net_add_conv(struct chex_net *net, const char *name, const char *module,
+                       struct chex_operand in, int out, int first, int channels, int kernel,
+                       int stride) {
+    struct chex_op *op = add_op(net, CHEX_OP_CONV, name, in, out);
+    if (!op)
+        return;
+    op->out_first = first;
+    op->out_channels = channels;
+    set_window(op, kernel, stride, kernel / 2);
+    op->weight =
+        add_param(net, module, "weight", CHEX_PARAM_CONV, channels, in.channels, kernel, kernel);
+}
+
+void chex_net_add_pool(struct chex_net *net, const char *name, enum chex_op_kind kind,
+                       struct chex_operand in, int out) {
+    struct chex_op *op = add_op(net, kind, name, in, out);
+    const bool max = kind == CHEX_OP_MAXPOOL;
+    if (op)
+        set_window(op, max ? 3 : 2, 2, max ? 1 : 0);
+}
+
+void chex_net_add_residual(struct chex_net *net, const char *name, struct chex_operand in,
+                           struct chex_operand side, int out) {
+    struct chex_op *op = add_op(net, CHEX_OP_RESIDUAL_ADD, name, in, out);
+    if (!op)
+        return;
+    op->side_in = side.buffer;
+    op->side_bn = side.bn;
+    set_window(op, 1, 1, 0);
+}
+
+void chex_net_add_head(struct chex_net *net, const char *name, struct chex_operand in) {
+    struct chex_op *op = add_op(net, CHEX_OP_HEAD, name, in, CHEX_NET_NONE);
+    if (!op)
+        return;
+    op->out_channels = 0;
+    op->weight =
+        add_param(net, name, "weight", CHEX_PARAM_FC_WEIGHT, net->classes, in.channels, 1, 1);
+    op->bias = add_param(net, name, "bias", CHEX_PARAM_FC_BIAS, net->classes, 1, 1, 1);
 }
 
 static bool is_running(enum chex_param_kind kind) {
@@ -216,7 +263,7 @@ enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
 
 enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
                                  struct chex_error *err) {
-    for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
+    for (size_t i = 0; i < CHEX_COUNT(networks); i++) {
         if (strcmp(networks[i].name, model) != 0)
             continue;
         struct chex_net *net = chex_net_new(networks[i].name, classes);

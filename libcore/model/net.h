@@ -146,9 +146,26 @@ void chex_net_init_head(const struct chex_net *net, uint64_t seed, float *state)
 struct chex_net *chex_net_new(const char *model, int classes);
 int chex_net_add_buffer(struct chex_net *net, int channels);
 int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int channels);
-/* Adds the op, and its weight and bias parameters named after `param_name`. Returns the op's
- * index. */
-int chex_net_add_op(struct chex_net *net, struct chex_op op, const char *param_name);
+/* Channels [0, channels) of a buffer (or CHEX_NET_IMAGE) through a batch norm (or CHEX_NET_NONE).
+ */
+struct chex_operand {
+    int buffer, channels, bn;
+};
+#define CHEX_IMAGE_OPERAND ((struct chex_operand){CHEX_NET_IMAGE, 3, CHEX_NET_NONE})
+/* Adds a convolution with a padding of kernel / 2 into channels [first, first + channels) of buffer
+ * `out`, and its weight "MODULE.weight". name: of the operation. */
+void chex_net_add_conv(struct chex_net *net, const char *name, const char *module,
+                       struct chex_operand in, int out, int first, int channels, int kernel,
+                       int stride);
+/* Adds a pooling into the first channels of `out`: the maximum of 3x3 pixels with stride 2 and
+ * padding 1, or the average of 2x2. */
+void chex_net_add_pool(struct chex_net *net, const char *name, enum chex_op_kind kind,
+                       struct chex_operand in, int out);
+/* The end of a residual block, into all channels of `out`. */
+void chex_net_add_residual(struct chex_net *net, const char *name, struct chex_operand in,
+                           struct chex_operand side, int out);
+/* Adds the head, and its parameters "NAME.weight" and "NAME.bias". */
+void chex_net_add_head(struct chex_net *net, const char *name, struct chex_operand in);
 /* Assigns the offsets of the flat vector. Also reports out of memory in any call before. */
 enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err);
 

@@ -28,16 +28,18 @@ static struct chex_net *make_net(void) {
     struct chex_net *n = chex_net_new(setting.model, CLASSES);
     char name[CHEX_NET_NAME_BYTES];
     const int x = small_stem(n, BLOCK);
-    for (int k = 0, channels = SMALL_STEM, z; k < 2; k++, channels += 32) {
+    for (int k = 0, channels = SMALL_STEM; k < 2; k++, channels += 32) {
         n->layer++;
         snprintf(name, sizeof name, "layer%d.norm", k);
-        int bn = chex_net_add_bn(n, name, x, channels);
+        struct chex_operand z = {x, channels, chex_net_add_bn(n, name, x, channels)};
         snprintf(name, sizeof name, "layer%d.conv1", k);
-        bn = small_conv_bn(n, name, x, channels, bn, 128, 1, 1, &z);
+        z = small_conv_bn(n, name, z, 128, 1, 1);
         snprintf(name, sizeof name, "layer%d.conv2", k);
-        small_conv(n, name, z, 128, bn, x, channels, 32, 3, 1);
+        chex_net_add_conv(n, "", name, z, x, channels, 32, 3, 1);
     }
-    small_head(n, x, BLOCK, chex_net_add_bn(n, "norm", x, BLOCK));
+    n->layer++;
+    chex_net_add_head(n, "head",
+                      (struct chex_operand){x, BLOCK, chex_net_add_bn(n, "norm", x, BLOCK)});
     BAIL_UNLESS(chex_net_finish(n, &err) == CHEX_OK, "%s", err.text);
     return n;
 }

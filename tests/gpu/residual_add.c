@@ -90,7 +90,12 @@ static void check_whole(const struct st_slice *in, const struct st_norm *n, cons
     struct chex_ref_map to = from;
     to.data = dx;
     const struct chex_ref_bn bn = reference_norm(n);
-    chex_ref_bn_backward(&ref, &x, &bn, &from, vectors, vectors + channels, &to);
+    double *scratch = malloc(2 * channels * sizeof *scratch);
+    if (!scratch)
+        exit(1);
+    chex_ref_bn_backward(&ref, &x, &bn, &from, NULL, scratch, vectors, vectors + channels, &to,
+                         NULL);
+    free(scratch);
     float *now = gt_floats(g->b.device, g->b.count);
     float *b = gt_floats(sums->bsum, channels), *k = gt_floats(sums->csum, channels);
     for (size_t i = 0; i < count; i++) {

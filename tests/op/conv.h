@@ -18,120 +18,66 @@
 
 enum { CLASSES = 14, SEED = 11 };
 
-static int conv(struct chex_net *net, const char *name, int in, int channels, int bn, int out,
-                int out_first, int out_channels, int kernel, int stride) {
-    struct chex_op op = {.kind = CHEX_OP_CONV,
-                         .in = in,
-                         .in_channels = channels,
-                         .in_bn = bn,
-                         .out = out,
-                         .out_first = out_first,
-                         .out_channels = out_channels,
-                         .kernel = kernel,
-                         .stride = stride,
-                         .pad = kernel / 2};
-    snprintf(op.name, sizeof op.name, "%s", name);
-    return chex_net_add_op(net, op, name);
+static void conv(struct chex_net *net, const char *name, struct chex_operand in, int out, int first,
+                 int channels, int kernel, int stride) {
+    chex_net_add_conv(net, name, name, in, out, first, channels, kernel, stride);
 }
 
-static void pool(struct chex_net *net, enum chex_op_kind kind, int in, int channels, int bn,
-                 int out) {
-    bool max = kind == CHEX_OP_MAXPOOL;
-    chex_net_add_op(net,
-                    (struct chex_op){.kind = kind,
-                                     .name = "pool",
-                                     .in = in,
-                                     .in_channels = channels,
-                                     .in_bn = bn,
-                                     .out = out,
-                                     .out_channels = channels,
-                                     .kernel = max ? 3 : 2,
-                                     .stride = 2,
-                                     .pad = max},
-                    NULL);
+/* A convolution into a buffer of its own, and the batch norm of that buffer. */
+static struct chex_operand conv_bn(struct chex_net *net, const char *base, int part,
+                                   struct chex_operand in, int channels, int kernel, int stride) {
+    char name[32];
+    const int out = chex_net_add_buffer(net, channels);
+    snprintf(name, sizeof name, "%s.c%d", base, part);
+    conv(net, name, in, out, 0, channels, kernel, stride);
+    snprintf(name, sizeof name, "%s.n%d", base, part);
+    return (struct chex_operand){out, channels, chex_net_add_bn(net, name, out, channels)};
 }
 
-static int residual(struct chex_net *net, const char *base, int x, int channels, int width,
-                    int out_channels, int stride) {
-    char name[8][32];
-    static const char *const parts[] = {"c1", "n1", "c2", "n2", "c3", "n3", "cs", "ns"};
-    for (size_t i = 0; i < 8; i++)
-        snprintf(name[i], sizeof name[i], "%s.%s", base, parts[i]);
-    int z1 = chex_net_add_buffer(net, width), z2 = chex_net_add_buffer(net, width);
-    int z3 = chex_net_add_buffer(net, out_channels), side = x, side_bn = CHEX_NET_NONE;
-    conv(net, name[0], x, channels, CHEX_NET_NONE, z1, 0, width, 1, 1);
-    int bn = chex_net_add_bn(net, name[1], z1, width);
-    conv(net, name[2], z1, width, bn, z2, 0, width, 3, stride);
-    bn = chex_net_add_bn(net, name[3], z2, width);
-    conv(net, name[4], z2, width, bn, z3, 0, out_channels, 1, 1);
-    bn = chex_net_add_bn(net, name[5], z3, out_channels);
-    if (stride > 1 || channels != out_channels) {
-        side = chex_net_add_buffer(net, out_channels);
-        conv(net, name[6], x, channels, CHEX_NET_NONE, side, 0, out_channels, 1, stride);
-        side_bn = chex_net_add_bn(net, name[7], side, out_channels);
-    }
-    int out = chex_net_add_buffer(net, out_channels);
-    chex_net_add_op(net,
-                    (struct chex_op){.kind = CHEX_OP_RESIDUAL_ADD,
-                                     .name = "join",
-                                     .in = z3,
-                                     .in_channels = out_channels,
-                                     .in_bn = bn,
-                                     .out = out,
-                                     .out_channels = out_channels,
-                                     .side_in = side,
-                                     .side_bn = side_bn},
-                    NULL);
-    return out;
-}
-
-static void head(struct chex_net *net, int in, int channels, int bn) {
-    chex_net_add_op(
-        net,
-        (struct chex_op){
-            .kind = CHEX_OP_HEAD, .name = "head", .in = in, .in_channels = channels, .in_bn = bn},
-        "head");
+static struct chex_operand residual(struct chex_net *net, const char *base, struct chex_operand x,
+                                    int width, int out_channels, int stride) {
+    struct chex_operand z = conv_bn(net, base, 1, x, width, 1, 1), side = x;
+    z = conv_bn(net, base, 2, z, width, 3, stride);
+    z = conv_bn(net, base, 3, z, out_channels, 1, 1);
+    if (stride > 1 || x.channels != out_channels)
+        side = conv_bn(net, base, 4, x, out_channels, 1, stride);
+    const int out = chex_net_add_buffer(net, out_channels);
+    chex_net_add_residual(net, "join", z, side, out);
+    return (struct chex_operand){out, out_channels, CHEX_NET_NONE};
 }
 
 /* Stem and maximum pooling into the first 64 channels of a buffer. */
 static int stem(struct chex_net *net, int channels) {
-    int z = chex_net_add_buffer(net, 64);
-    conv(net, "stem", CHEX_NET_IMAGE, 3, CHEX_NET_NONE, z, 0, 64, 7, 2);
-    int bn = chex_net_add_bn(net, "stem.norm", z, 64), x = chex_net_add_buffer(net, channels);
-    pool(net, CHEX_OP_MAXPOOL, z, 64, bn, x);
+    const struct chex_operand z = conv_bn(net, "stem", 0, CHEX_IMAGE_OPERAND, 64, 7, 2);
+    const int x = chex_net_add_buffer(net, channels);
+    chex_net_add_pool(net, "pool", CHEX_OP_MAXPOOL, z, x);
     return x;
 }
 
 /* Two dense layers and a transition, then a normed head. */
 static void dense(struct chex_net *net) {
-    int x = stem(net, 128), bn;
+    const int x = stem(net, 128);
     for (int layer = 0; layer < 2; layer++) {
-        char name[32];
-        int channels = 64 + 32 * layer, z = chex_net_add_buffer(net, 128);
-        snprintf(name, sizeof name, "l%d.n1", layer);
-        bn = chex_net_add_bn(net, name, x, channels);
-        snprintf(name, sizeof name, "l%d.c1", layer);
-        conv(net, name, x, channels, bn, z, 0, 128, 1, 1);
-        snprintf(name, sizeof name, "l%d.n2", layer);
-        bn = chex_net_add_bn(net, name, z, 128);
-        snprintf(name, sizeof name, "l%d.c2", layer);
-        conv(net, name, z, 128, bn, x, channels, 32, 3, 1);
+        const int channels = 64 + 32 * layer,
+                  bn = chex_net_add_bn(net, layer ? "n1" : "n0", x, channels);
+        const struct chex_operand z =
+            conv_bn(net, layer ? "l1" : "l0", 1, (struct chex_operand){x, channels, bn}, 128, 1, 1);
+        conv(net, layer ? "l1.c2" : "l0.c2", z, x, channels, 32, 3, 1);
     }
-    bn = chex_net_add_bn(net, "t.n", x, 128);
-    int p = chex_net_add_buffer(net, 128), y = chex_net_add_buffer(net, 64);
-    pool(net, CHEX_OP_AVGPOOL, x, 128, bn, p);
-    conv(net, "t.c", p, 128, CHEX_NET_NONE, y, 0, 64, 1, 1);
-    bn = chex_net_add_bn(net, "last.n", y, 64);
-    head(net, y, 64, bn);
+    const int bn = chex_net_add_bn(net, "t.n", x, 128), p = chex_net_add_buffer(net, 128);
+    chex_net_add_pool(net, "pool", CHEX_OP_AVGPOOL, (struct chex_operand){x, 128, bn}, p);
+    const struct chex_operand y =
+        conv_bn(net, "t", 1, (struct chex_operand){p, 128, CHEX_NET_NONE}, 64, 1, 1);
+    chex_net_add_head(net, "head", y);
 }
 
 /* Residual blocks of both kinds, down to single pixels, and a bare head. */
 static void residuals(struct chex_net *net) {
-    int x = stem(net, 64);
-    x = residual(net, "a", x, 64, 32, 160, 1);
-    x = residual(net, "b", x, 160, 32, 160, 1);
-    x = residual(net, "c", x, 160, 64, 256, 2);
-    head(net, x, 256, CHEX_NET_NONE);
+    struct chex_operand x = {stem(net, 64), 64, CHEX_NET_NONE};
+    x = residual(net, "a", x, 32, 160, 1);
+    x = residual(net, "b", x, 32, 160, 1);
+    x = residual(net, "c", x, 64, 256, 2);
+    chex_net_add_head(net, "head", x);
 }
 
 static struct chex_net *build(void (*fill)(struct chex_net *net)) {

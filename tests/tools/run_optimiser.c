@@ -46,23 +46,16 @@ static enum chex_status make_small(struct chex_net **net_out, struct chex_error 
     struct chex_net *net = chex_net_new("small", CLASSES);
     if (!net)
         return chex_error_memory(err, NULL);
-    int x = CHEX_NET_IMAGE, bn = CHEX_NET_NONE;
+    struct chex_operand x = CHEX_IMAGE_OPERAND;
     for (int i = 0; i <= LAYERS; i++, net->layer++) {
         char name[CHEX_NET_NAME_BYTES];
-        struct chex_op op = {.kind = CHEX_OP_CONV, .in = x, .in_channels = i ? WIDTH : 3};
-        op.in_bn = bn;
-        op.out = x = chex_net_add_buffer(net, WIDTH);
-        op.out_channels = WIDTH;
-        op.kernel = 3;
-        op.stride = op.pad = 1;
+        const int out = chex_net_add_buffer(net, WIDTH);
         snprintf(name, sizeof name, "layer%d.conv", i);
-        chex_net_add_op(net, op, name);
+        chex_net_add_conv(net, "", name, x, out, 0, WIDTH, 3, 1);
         snprintf(name, sizeof name, "layer%d.norm", i);
-        bn = chex_net_add_bn(net, name, x, WIDTH);
+        x = (struct chex_operand){out, WIDTH, chex_net_add_bn(net, name, out, WIDTH)};
     }
-    const struct chex_op head = {
-        .kind = CHEX_OP_HEAD, .name = "fc", .in = x, .in_channels = WIDTH, .in_bn = bn};
-    chex_net_add_op(net, head, "fc");
+    chex_net_add_head(net, "fc", x);
     *net_out = net;
     return chex_net_finish(net, err);
 }

@@ -76,7 +76,7 @@ static bool alloc_norms(struct chex_ref_engine *r) {
             r->bns[i].var = r->bns[i].mean + channels;
         r->bns[i].inv = alloc_counted(r, channels, sizeof(double), &ok);
     }
-    if (r->config.sync)
+    if (r->config.training)
         r->bn_sums = alloc_counted(r, 2 * widest, sizeof *r->bn_sums, &ok);
     return ok;
 }
@@ -123,7 +123,7 @@ static void ref_destroy(void *self) {
                            r->buffers,   r->grads,      r->bns,     r->argmax,  r->image,
                            r->act,       r->dact,       r->pooled,  r->logits,  r->dlogits,
                            r->forward_s, r->backward_s, r->bn_sums};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    for (size_t i = 0; i < CHEX_COUNT(parts); i++)
         free(parts[i]);
     chex_ref_ctx_release(&r->ctx);
     free(r);

@@ -17,7 +17,6 @@ struct bn_loop {
     const struct chex_ref_map *x, *dy, *to;
     const struct chex_ref_bn *bn;
     double *mean, *var;
-    float *dgamma, *dbeta;
     double *sum, *dot;
     bool relu;
 };
@@ -82,9 +81,13 @@ void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_m
     chex_ref_each(ctx, runs(x), forward_run, &l);
 }
 
-static void sum_run(const struct bn_loop *l, size_t run, double sum[RUN], double dot[RUN]) {
+/* sum dy and sum dy * xhat */
+static void sums_run(void *arg, size_t run, int worker) {
+    (void)worker;
+    const struct bn_loop *l = arg;
     size_t pixels = chex_ref_pixels(l->x), first = run * RUN, pitch = (size_t)l->x->pitch;
-    size_t end = first + (size_t)run_length(l->x, run);
+    size_t count = (size_t)run_length(l->x, run), end = first + count;
+    double sum[RUN] = {0}, dot[RUN] = {0};
     for (size_t p = 0; p < pixels; p++)
         for (size_t c = first; c < end; c++) {
             double dy = (double)l->dy->data[p * (size_t)l->dy->pitch + c];
@@ -92,72 +95,39 @@ static void sum_run(const struct bn_loop *l, size_t run, double sum[RUN], double
             sum[c - first] += dy;
             dot[c - first] += dy * xhat;
         }
+    memcpy(l->sum + first, sum, count * sizeof *sum);
+    memcpy(l->dot + first, dot, count * sizeof *dot);
 }
 
-static void apply_run(const struct bn_loop *l, size_t run, const double *sum, const double *dot) {
+static void apply_run(void *arg, size_t run, int worker) {
+    (void)worker;
+    const struct bn_loop *l = arg;
     size_t pixels = chex_ref_pixels(l->x), first = run * RUN, pitch = (size_t)l->x->pitch;
-    size_t end = first + (size_t)run_length(l->x, run), m = pixels;
+    size_t end = first + (size_t)run_length(l->x, run);
     for (size_t p = 0; p < pixels; p++)
         for (size_t c = first; c < end; c++) {
             double dy = (double)l->dy->data[p * (size_t)l->dy->pitch + c];
             double xhat = ((double)l->x->data[p * pitch + c] - l->bn->mean[c]) * l->bn->inv[c];
             double dx = (double)l->bn->gamma[c] * l->bn->inv[c] *
-                        (dy - sum[c - first] / (double)m - xhat * dot[c - first] / (double)m);
+                        (dy - l->sum[c] / (double)pixels - xhat * l->dot[c] / (double)pixels);
             float *to = &l->to->data[p * (size_t)l->to->pitch + c];
             *to = (float)((double)*to + dx);
         }
 }
 
-static void backward_run(void *arg, size_t run, int worker) {
-    (void)worker;
-    const struct bn_loop *l = arg;
-    size_t first = run * RUN, end = first + (size_t)run_length(l->x, run);
-    double sum[RUN] = {0}, dot[RUN] = {0};
-    sum_run(l, run, sum, dot);
-    apply_run(l, run, sum, dot);
-    for (size_t c = first; c < end; c++) {
-        l->dbeta[c] = (float)sum[c - first];
-        l->dgamma[c] = (float)dot[c - first];
-    }
-}
-
-void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                          const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
-                          float *dgamma, float *dbeta, const struct chex_ref_map *dx) {
-    struct bn_loop l = {
-        .ctx = ctx, .x = x, .bn = bn, .dy = dy, .dgamma = dgamma, .dbeta = dbeta, .to = dx};
-    chex_ref_each(ctx, runs(x), backward_run, &l);
-}
-
-/* ---- the same in two steps ---- */
-
-static void only_sums_run(void *arg, size_t run, int worker) {
-    (void)worker;
-    const struct bn_loop *l = arg;
-    const size_t first = run * RUN, count = (size_t)run_length(l->x, run);
-    double sum[RUN] = {0}, dot[RUN] = {0};
-    sum_run(l, run, sum, dot);
-    memcpy(l->sum + first, sum, count * sizeof *sum);
-    memcpy(l->dot + first, dot, count * sizeof *dot);
-}
-
-static void only_apply_run(void *arg, size_t run, int worker) {
-    (void)worker;
-    const struct bn_loop *l = arg;
-    apply_run(l, run, l->sum + run * RUN, l->dot + run * RUN);
-}
-
-void chex_ref_bn_sums(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums) {
-    struct bn_loop l = {
-        .ctx = ctx, .x = x, .bn = bn, .dy = dy, .sum = sums, .dot = sums + (size_t)x->c};
-    chex_ref_each(ctx, runs(x), only_sums_run, &l);
-}
-
-void chex_ref_bn_apply(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                       const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums,
-                       const struct chex_ref_map *dx) {
+enum chex_status chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
+                                      const struct chex_engine_sync *sync, double *sums,
+                                      float *dgamma, float *dbeta, const struct chex_ref_map *dx,
+                                      struct chex_error *err) {
     struct bn_loop l = {
         .ctx = ctx, .x = x, .bn = bn, .dy = dy, .sum = sums, .dot = sums + (size_t)x->c, .to = dx};
-    chex_ref_each(ctx, runs(x), only_apply_run, &l);
+    chex_ref_each(ctx, runs(x), sums_run, &l);
+    for (int c = 0; c < x->c; c++) {
+        dbeta[c] = (float)l.sum[c];
+        dgamma[c] = (float)l.dot[c];
+    }
+    CHEX_TRY(chex_sync_mean(sync, sums, 2 * (size_t)x->c, err));
+    chex_ref_each(ctx, runs(x), apply_run, &l);
+    return CHEX_OK;
 }

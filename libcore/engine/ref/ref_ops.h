@@ -24,6 +24,7 @@
 
 #include "base/error.h"
 #include "base/pool.h"
+#include "engine/sync.h"
 
 struct chex_ref_map {
     float *data;
@@ -92,18 +93,15 @@ double chex_ref_bn_unbiased(double var, size_t values);
 /* out = relu ? max(bn(x), 0) : bn(x). NaN passes the ReLU. */
 void chex_ref_bn_forward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
                          const struct chex_ref_bn *bn, bool relu, const struct chex_ref_map *out);
-/* Backward if mean and variance are those of x itself. With xhat = (x - mean) * inv, m = n h w:
- * dbeta = sum dy, dgamma = sum dy * xhat, dx += gamma * inv * (dy - dbeta/m - xhat * dgamma/m). */
-void chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                          const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
-                          float *dgamma, float *dbeta, const struct chex_ref_map *dx);
-/* The same in two steps, for a batch that several logical ranks share (engine/sync.h).
- * sums: (2, c), sum dy and sum dy * xhat of x; for _apply their means over the logical ranks. */
-void chex_ref_bn_sums(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums);
-void chex_ref_bn_apply(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
-                       const struct chex_ref_bn *bn, const struct chex_ref_map *dy, double *sums,
-                       const struct chex_ref_map *dx);
+/* Backward if mean and variance are those of x itself, or of the batches of all logical ranks
+ * (sync NULL: none). With xhat = (x - mean) * inv, m = n h w: dbeta = sum dy, dgamma = sum dy *
+ * xhat, dx += gamma * inv * (dy - dbeta/m - xhat * dgamma/m); there the sums are means over the
+ * logical ranks. sums: scratch (2, c). Fails only if sync does. */
+enum chex_status chex_ref_bn_backward(const struct chex_ref_ctx *ctx, const struct chex_ref_map *x,
+                                      const struct chex_ref_bn *bn, const struct chex_ref_map *dy,
+                                      const struct chex_engine_sync *sync, double *sums,
+                                      float *dgamma, float *dbeta, const struct chex_ref_map *dx,
+                                      struct chex_error *err);
 
 /* ---- ref_conv.c: square kernel, stride, zero padding; sizes are those of the maps ---- */
 

@@ -176,19 +176,8 @@ static enum chex_status backward_bn(struct chex_ref_engine *r, int bn_index, int
     const struct chex_bn *b = &r->net->bns[bn_index];
     struct chex_ref_map x = slice(r, r->buffers, buffer, n, 0, d->c);
     struct chex_ref_bn bn = bn_of(r, bn_index);
-    float *dgamma = param(r, grad, b->weight), *dbeta = param(r, grad, b->bias);
-    if (!r->config.sync) {
-        chex_ref_bn_backward(&r->ctx, &x, &bn, d, dgamma, dbeta, &to);
-        return CHEX_OK;
-    }
-    chex_ref_bn_sums(&r->ctx, &x, &bn, d, r->bn_sums);
-    for (int c = 0; c < d->c; c++) {
-        dbeta[c] = (float)r->bn_sums[c];
-        dgamma[c] = (float)r->bn_sums[d->c + c];
-    }
-    CHEX_TRY(chex_sync_mean(r->config.sync, r->bn_sums, 2 * (size_t)d->c, err));
-    chex_ref_bn_apply(&r->ctx, &x, &bn, d, r->bn_sums, &to);
-    return CHEX_OK;
+    return chex_ref_bn_backward(&r->ctx, &x, &bn, d, r->config.sync, r->bn_sums,
+                                param(r, grad, b->weight), param(r, grad, b->bias), &to, err);
 }
 
 /* The gradient of the op's operand (after batch norm and ReLU) and of its parameters. */
