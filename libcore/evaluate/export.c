@@ -94,9 +94,9 @@ enum chex_status chex_evaluate_export(const struct chex_eval_settings *s, struct
     if (st == CHEX_OK)
         st = chex_eval_file_lock(s->output, &lock, err);
     if (st == CHEX_OK)
-        st = ends_with(s->output, ".onnx")
-                 ? write_onnx(s, &n, err)
-                 : chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, err);
+        st = ends_with(s->output, ".onnx") ? write_onnx(s, &n, err)
+                                           : chex_safetensors_write(s->output, n.net, n.state,
+                                                                    n.step, &n.about, NULL, 0, err);
     chex_eval_file_unlock(s->output, lock);
     if (st == CHEX_OK)
         chex_info("%s: %zu parameters of %s", s->output, n.net->param_count, n.net->model);

@@ -124,8 +124,8 @@ enum chex_status chex_deployment_write(const char *path, const struct chex_net *
     if (d->features)
         st = chex_features_tensors(d->features, statistics, err);
     if (st == CHEX_OK)
-        st = chex_safetensors_write_all(path, net, state, batches_tracked, &with, statistics,
-                                        d->features ? CHEX_FEATURES_TENSORS : 0, err);
+        st = chex_safetensors_write(path, net, state, batches_tracked, &with, statistics,
+                                    d->features ? CHEX_FEATURES_TENSORS : 0, err);
     for (int i = 0; i < CHEX_FEATURES_TENSORS; i++) {
         free(statistics[i].name);
         free(statistics[i].data);
@@ -329,7 +329,7 @@ static enum chex_status read_any(const char *path, json_t **out, struct chex_err
     struct chex_safetensors_about about = {0};
     if (!chex_safetensors_is_name(path))
         return read_json(path, out, err);
-    CHEX_TRY(chex_safetensors_about(path, &about, err));
+    CHEX_TRY(chex_safetensors_open(path, NULL, &about, err));
     enum chex_status st =
         about.deployment ? parse_part(path, about.deployment, out, err)
                          : chex_error_set(err, CHEX_E_DATA,

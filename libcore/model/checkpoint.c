@@ -398,14 +398,10 @@ static enum chex_status check_triple(const char *path, const json_t *meta, const
     return CHEX_OK;
 }
 
-enum chex_status chex_checkpoint_check_pixels(const char *path, const char *meta,
+enum chex_status chex_checkpoint_check_pixels(const char *path, const json_t *meta,
                                               const struct chex_net *net, struct chex_error *err) {
-    json_t *object = json_loads(meta, 0, NULL);
-    enum chex_status st = check_triple(path, object, "mean", net->mean, err);
-    if (st == CHEX_OK)
-        st = check_triple(path, object, "std", net->std, err);
-    json_decref(object);
-    return st;
+    CHEX_TRY(check_triple(path, meta, "mean", net->mean, err));
+    return check_triple(path, meta, "std", net->std, err);
 }
 
 void chex_checkpoint_destroy(struct chex_checkpoint *c) {

@@ -11,6 +11,7 @@
 #ifndef CHEX_MODEL_CHECKPOINT_H
 #define CHEX_MODEL_CHECKPOINT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "base/hash.h"
@@ -60,7 +61,7 @@ enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
                                            struct chex_error *err);
 /* CHEX_E_DATA: `net` normalises pixels with other values than those in meta (mean, std: three
  * numbers each). Values that meta lacks are not checked. */
-enum chex_status chex_checkpoint_check_pixels(const char *path, const char *meta,
+enum chex_status chex_checkpoint_check_pixels(const char *path, const json_t *meta,
                                               const struct chex_net *net, struct chex_error *err);
 void chex_checkpoint_destroy(struct chex_checkpoint *c); /* NULL allowed */
 

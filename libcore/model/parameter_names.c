@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+#include "base/error.h"
 
 /* Prefixes of a module that holds the network. They are removed from the start, repeatedly. */
 static const char *const wrappers[] = {
@@ -40,7 +40,7 @@ static bool starts_with(const char *text, const char *prefix) {
 }
 
 static const char *unwrap(const char *name) {
-    for (size_t i = 0; i < COUNT(wrappers);) {
+    for (size_t i = 0; i < CHEX_COUNT(wrappers);) {
         if (starts_with(name, wrappers[i])) {
             name += strlen(wrappers[i]);
             i = 0;
@@ -64,7 +64,7 @@ bool chex_parameter_name(const char *name, char *out, size_t size) {
     if (strlen(name) >= size)
         return false;
     strcpy(out, name);
-    for (size_t i = 0; i < COUNT(replacements); i++) {
+    for (size_t i = 0; i < CHEX_COUNT(replacements); i++) {
         const char *from = replacements[i].from, *to = replacements[i].to;
         char *at = find(out, replacements[i].after, from);
         if (!at)

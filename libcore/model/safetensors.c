@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,16 +24,13 @@
 #error "safetensors holds little-endian numbers; a big-endian host would have to swap them"
 #endif
 
-enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MAX_RANK = 8, MAX_IMAGE_PX = 4096 };
+enum { LENGTH_BYTES = 8, ALIGN_BYTES = 8, MAX_IMAGE_PX = 4096 };
 static const uint64_t max_header_bytes = 16u << 20, max_file_bytes = (uint64_t)2 << 30;
 
 /* An entry of the header. */
-struct tensor {
-    const char *name;
-    const char *dtype;
-    size_t item_bytes; /* 0: unknown type */
-    size_t rank, dims[MAX_RANK], count;
-    uint64_t from, to; /* byte range, counted from the end of the header */
+struct entry {
+    struct chex_tensor tensor; /* `name` in the header; `data` NULL */
+    uint64_t from, to;         /* byte range, counted from the end of the header */
 };
 
 struct tensor_file {
@@ -42,21 +40,29 @@ struct tensor_file {
     json_t *header;
     const char *body;
     uint64_t body_bytes;
-    struct tensor *tensors;
-    size_t tensor_count;
+    struct entry *entries;
+    size_t entry_count;
 };
 
+/* The texts of the description, and their keys in the metadata. */
 static const struct {
-    const char *name;
-    size_t bytes;
-} dtypes[] = {
-    {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8},
-    {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U8", 1},  {"BOOL", 1},
-};
+    const char *key;
+    size_t at;
+} texts[] = {{"model", offsetof(struct chex_safetensors_about, model)},
+             {"resize", offsetof(struct chex_safetensors_about, resize)},
+             {"split", offsetof(struct chex_safetensors_about, split)},
+             {"source_digest", offsetof(struct chex_safetensors_about, source_digest)},
+             {"members", offsetof(struct chex_safetensors_about, members)},
+             {"weights", offsetof(struct chex_safetensors_about, weights)},
+             {"deployment", offsetof(struct chex_safetensors_about, deployment)}};
+static char **text_of(const struct chex_safetensors_about *about, size_t i) {
+    return (char **)((uintptr_t)about + texts[i].at);
+}
 
 /* ---- writing ---- */
 
-static json_t *entry(const char *dtype, const int *dims, int rank, uint64_t from, uint64_t to) {
+static json_t *make_entry(const char *dtype, const int *dims, int rank, uint64_t from,
+                          uint64_t to) {
     json_t *shape = json_array();
     for (int i = 0; i < rank; i++)
         json_array_append_new(shape, json_integer(dims[i]));
@@ -107,12 +113,9 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
                         ? "one logit for each of classes: its sigmoid is the probability, which "
                           "calibration of the key deployment corrects before its thresholds"
                         : "one logit for each of classes: its sigmoid is the probability") &&
-           add_text(object, "classes", classes) && add_text(object, "resize", about->resize) &&
-           add_text(object, "split", about->split) &&
-           add_text(object, "source_digest", about->source_digest) &&
-           add_text(object, "members", about->members) &&
-           add_text(object, "weights", about->weights) &&
-           add_text(object, "deployment", about->deployment);
+           add_text(object, "classes", classes);
+    for (size_t i = 1; i < CHEX_COUNT(texts); i++) /* all but the model */
+        good = good && add_text(object, texts[i].key, *text_of(about, i));
     free(classes);
     json_decref(names);
     if (good)
@@ -141,18 +144,19 @@ static enum chex_status make_header(const struct chex_net *net,
     char name[CHEX_NET_NAME_BYTES + sizeof ".num_batches_tracked"];
     for (int i = 0; i < net->bn_count; i++, at += sizeof(int64_t)) {
         snprintf(name, sizeof name, "%s.num_batches_tracked", net->bns[i].name);
-        bad |= json_object_set_new(header, name, entry("I64", NULL, 0, at, at + sizeof(int64_t)));
+        bad |=
+            json_object_set_new(header, name, make_entry("I64", NULL, 0, at, at + sizeof(int64_t)));
     }
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         uint64_t to = at + p->count * sizeof(float);
-        bad |= json_object_set_new(header, p->name, entry("F32", p->dims, p->rank, at, to));
+        bad |= json_object_set_new(header, p->name, make_entry("F32", p->dims, p->rank, at, to));
         at = to;
     }
     for (int i = 0; i < count; i++) {
         const struct chex_statistic *t = &statistics[i];
         uint64_t to = at + statistic_bytes(t);
-        bad |= json_object_set_new(header, t->name, entry("F32", t->dims, t->rank, at, to));
+        bad |= json_object_set_new(header, t->name, make_entry("F32", t->dims, t->rank, at, to));
         at = to;
     }
     char *text = bad ? NULL : json_dumps(header, JSON_COMPACT);
@@ -167,15 +171,8 @@ static enum chex_status make_header(const struct chex_net *net,
 enum chex_status chex_safetensors_write(const char *path, const struct chex_net *net,
                                         const float *state, int64_t batches_tracked,
                                         const struct chex_safetensors_about *about,
+                                        const struct chex_statistic *statistics, int count,
                                         struct chex_error *err) {
-    return chex_safetensors_write_all(path, net, state, batches_tracked, about, NULL, 0, err);
-}
-
-enum chex_status chex_safetensors_write_all(const char *path, const struct chex_net *net,
-                                            const float *state, int64_t batches_tracked,
-                                            const struct chex_safetensors_about *about,
-                                            const struct chex_statistic *statistics, int count,
-                                            struct chex_error *err) {
     char *text = NULL;
     CHEX_TRY(make_header(net, about, statistics, count, &text, err));
     size_t length = strlen(text), padded = (length + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
@@ -224,52 +221,50 @@ static bool get_size(const json_t *value, uint64_t *out) {
     return true;
 }
 
-static bool parse_shape(const json_t *shape, struct tensor *t) {
-    if (!json_is_array(shape) || json_array_size(shape) > MAX_RANK)
+static bool parse_shape(const json_t *shape, struct chex_tensor *t, size_t *count_out) {
+    if (!json_is_array(shape) || json_array_size(shape) > CHEX_TENSOR_RANK)
         return false;
     t->rank = json_array_size(shape);
-    t->count = 1;
+    *count_out = 1;
     for (size_t i = 0; i < t->rank; i++) {
         uint64_t n;
         if (!get_size(json_array_get(shape, i), &n) ||
-            __builtin_mul_overflow(t->count, n, &t->count))
+            __builtin_mul_overflow(*count_out, n, count_out))
             return false;
         t->dims[i] = n;
     }
     return true;
 }
 
-static enum chex_status parse_tensor(const struct tensor_file *f, const char *name,
-                                     const json_t *value, struct tensor *t,
-                                     struct chex_error *err) {
-    t->name = name;
-    t->dtype = json_string_value(json_object_get(value, "dtype"));
-    if (!t->dtype)
+static enum chex_status parse_entry(const struct tensor_file *f, const char *name,
+                                    const json_t *value, struct entry *e, struct chex_error *err) {
+    const char *type = json_string_value(json_object_get(value, "dtype"));
+    size_t count;
+    e->tensor.name = (char *)(uintptr_t)name;
+    if (!type)
         return bad_tensor(f, name, "no dtype", err);
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (strcmp(dtypes[i].name, t->dtype) == 0)
-            t->item_bytes = dtypes[i].bytes;
-    if (!parse_shape(json_object_get(value, "shape"), t))
+    const struct chex_dtype *dtype = chex_dtype_find(type);
+    snprintf(e->tensor.type_name, sizeof e->tensor.type_name, "%s", type);
+    if (!parse_shape(json_object_get(value, "shape"), &e->tensor, &count))
         return bad_tensor(f, name, "the shape is not a list of up to 8 sizes", err);
     const json_t *offsets = json_object_get(value, "data_offsets");
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
-        !get_size(json_array_get(offsets, 0), &t->from) ||
-        !get_size(json_array_get(offsets, 1), &t->to) || t->from > t->to)
+        !get_size(json_array_get(offsets, 0), &e->from) ||
+        !get_size(json_array_get(offsets, 1), &e->to) || e->from > e->to)
         return bad_tensor(f, name, "data_offsets are not a begin and an end", err);
-    if (t->to > f->body_bytes)
+    if (e->to > f->body_bytes)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: tensor '%.100s' ends at byte %" PRIu64
                               " of the data, which has %" PRIu64 ": truncated?",
-                              f->path, name, t->to, f->body_bytes);
+                              f->path, name, e->to, f->body_bytes);
     uint64_t bytes;
-    if (t->item_bytes &&
-        (__builtin_mul_overflow(t->count, t->item_bytes, &bytes) || bytes != t->to - t->from))
+    if (dtype && (__builtin_mul_overflow(count, dtype->bytes, &bytes) || bytes != e->to - e->from))
         return bad_tensor(f, name, "data_offsets disagree with dtype and shape", err);
     return CHEX_OK;
 }
 
 static int by_offset(const void *a, const void *b) {
-    const struct tensor *x = a, *y = b;
+    const struct entry *x = a, *y = b;
     if (x->from != y->from)
         return x->from < y->from ? -1 : 1;
     return x->to < y->to ? -1 : x->to > y->to;
@@ -277,15 +272,15 @@ static int by_offset(const void *a, const void *b) {
 
 /* The format requires that the tensors cover the data without overlaps and holes. */
 static enum chex_status check_cover(struct tensor_file *f, struct chex_error *err) {
-    qsort(f->tensors, f->tensor_count, sizeof *f->tensors, by_offset);
+    qsort(f->entries, f->entry_count, sizeof *f->entries, by_offset);
     uint64_t end = 0;
-    for (size_t i = 0; i < f->tensor_count; i++) {
-        const struct tensor *t = &f->tensors[i];
-        if (t->from < end)
-            return bad_tensor(f, t->name, "overlaps another tensor", err);
-        if (t->from > end)
-            return bad_tensor(f, t->name, "unused bytes before it", err);
-        end = t->to;
+    for (size_t i = 0; i < f->entry_count; i++) {
+        const struct entry *e = &f->entries[i];
+        if (e->from != end)
+            return bad_tensor(f, e->tensor.name,
+                              e->from < end ? "overlaps another tensor" : "unused bytes before it",
+                              err);
+        end = e->to;
     }
     if (end != f->body_bytes)
         return chex_error_set(err, CHEX_E_DATA,
@@ -331,29 +326,16 @@ static enum chex_status parse_header(struct tensor_file *f, struct chex_error *e
                               why.text);
     if (!json_is_object(f->header))
         return chex_error_set(err, CHEX_E_DATA, "%s: the header is not a JSON object", f->path);
-    f->tensors = chex_alloc_zeroed(json_object_size(f->header), sizeof *f->tensors);
-    if (!f->tensors)
+    f->entries = chex_alloc_zeroed(json_object_size(f->header), sizeof *f->entries);
+    if (!f->entries)
         return chex_error_memory(err, "%s", f->path);
     const char *name;
     json_t *value;
     json_object_foreach(f->header, name, value) {
         if (strcmp(name, "__metadata__") != 0)
-            CHEX_TRY(parse_tensor(f, name, value, &f->tensors[f->tensor_count++], err));
+            CHEX_TRY(parse_entry(f, name, value, &f->entries[f->entry_count++], err));
     }
     return check_cover(f, err);
-}
-
-/* Reads the whole file and checks its header. */
-static enum chex_status open_file(const char *path, struct tensor_file *f, struct chex_error *err) {
-    *f = (struct tensor_file){.path = path};
-    CHEX_TRY(chex_fs_read(path, max_file_bytes, &f->data, &f->size, err));
-    return parse_header(f, err);
-}
-
-static void close_file(struct tensor_file *f) {
-    json_decref(f->header);
-    free(f->tensors);
-    free(f->data);
 }
 
 /* ---- metadata ---- */
@@ -362,7 +344,7 @@ static void warn_ignored(const char *path, const char *key, const char *text) {
     chex_warn("%s: metadata '%s' has an invalid value '%.60s'; it is ignored", path, key, text);
 }
 
-/* Older exports have "" for an unknown resize. */
+/* An empty text is unknown. */
 static bool read_text(const json_t *metadata, const char *key, char **out) {
     const char *text = json_string_value(json_object_get(metadata, key));
     if (!text || !*text)
@@ -413,14 +395,10 @@ static enum chex_status read_about(const struct tensor_file *f,
     const json_t *metadata = json_object_get(f->header, "__metadata__");
     read_size(f->path, metadata, "image_size", &about->image_size);
     read_size(f->path, metadata, "stored_size", &about->stored_size);
-    if (!read_text(metadata, "model", &about->model) ||
-        !read_text(metadata, "resize", &about->resize) ||
-        !read_text(metadata, "split", &about->split) ||
-        !read_text(metadata, "source_digest", &about->source_digest) ||
-        !read_text(metadata, "members", &about->members) ||
-        !read_text(metadata, "weights", &about->weights) ||
-        !read_text(metadata, "deployment", &about->deployment) ||
-        !read_classes(f->path, metadata, about))
+    bool good = read_classes(f->path, metadata, about);
+    for (size_t i = 0; good && i < CHEX_COUNT(texts); i++)
+        good = read_text(metadata, texts[i].key, text_of(about, i));
+    if (!good)
         return chex_error_memory(err, "%s", f->path);
     if (about->weights && strcmp(about->weights, "ema") != 0 &&
         strcmp(about->weights, "last") != 0) { /* a key of another program */
@@ -432,29 +410,16 @@ static enum chex_status read_about(const struct tensor_file *f,
 
 /* ---- a file as a whole ---- */
 
-static enum chex_tensor_type type_of(const char *dtype) {
-    return strcmp(dtype, "F32") == 0    ? CHEX_TENSOR_F32
-           : strcmp(dtype, "F16") == 0  ? CHEX_TENSOR_F16
-           : strcmp(dtype, "BF16") == 0 ? CHEX_TENSOR_BF16
-           : strcmp(dtype, "F64") == 0  ? CHEX_TENSOR_F64
-                                        : CHEX_TENSOR_OTHER;
-}
-
 /* Moves the tensors of an open file into a set, in the order of their data. */
 static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *set,
                                  struct chex_error *err) {
     char *data = f->data;
     f->data = NULL;
     CHEX_TRY(chex_tensor_set_begin(set, f->path, data, err));
-    for (size_t i = 0; i < f->tensor_count; i++) {
-        const struct tensor *from = &f->tensors[i];
-        struct chex_tensor t = {.name = (char *)from->name,
-                                .type = type_of(from->dtype),
-                                .rank = from->rank,
-                                .data = f->body + from->from};
-        snprintf(t.type_name, sizeof t.type_name, "%s", from->dtype);
-        memcpy(t.dims, from->dims, sizeof t.dims);
-        CHEX_TRY(chex_tensor_set_add(set, &t, NULL, err));
+    for (size_t i = 0; i < f->entry_count; i++) {
+        struct chex_tensor *t = &f->entries[i].tensor;
+        t->data = f->body + f->entries[i].from;
+        CHEX_TRY(chex_tensor_set_add(set, t, NULL, err));
     }
     return CHEX_OK;
 }
@@ -462,15 +427,19 @@ static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *
 enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set *set_out,
                                        struct chex_safetensors_about *about_out,
                                        struct chex_error *err) {
-    struct tensor_file f;
+    struct tensor_file f = {.path = path};
     struct chex_safetensors_about about = {0};
     struct chex_tensor_set set = {0};
-    enum chex_status st = open_file(path, &f, err);
+    enum chex_status st = chex_fs_read(path, max_file_bytes, &f.data, &f.size, err);
+    if (st == CHEX_OK)
+        st = parse_header(&f, err);
     if (st == CHEX_OK && about_out)
         st = read_about(&f, &about, err);
     if (st == CHEX_OK && set_out)
         st = fill_set(&f, &set, err);
-    close_file(&f);
+    json_decref(f.header);
+    free(f.entries);
+    free(f.data);
     if (st != CHEX_OK) {
         chex_safetensors_about_release(&about);
         chex_tensor_set_release(&set);
@@ -483,31 +452,12 @@ enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set 
     return CHEX_OK;
 }
 
-enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
-                                       bool *head_loaded_out, struct chex_error *err) {
-    struct chex_tensor_set set;
-    CHEX_TRY(chex_safetensors_open(path, &set, NULL, err));
-    enum chex_status st = chex_tensor_set_load(&set, net, state, head_loaded_out, err);
-    chex_tensor_set_release(&set);
-    return st;
-}
-
-enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
-                                        struct chex_error *err) {
-    return chex_safetensors_open(path, NULL, about_out, err);
-}
-
 void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     for (int i = 0; i < about->classes; i++)
         free(about->class_names[i]);
     free(about->class_names);
-    free(about->model);
-    free(about->resize);
-    free(about->split);
-    free(about->source_digest);
-    free(about->members);
-    free(about->weights);
-    free(about->deployment);
+    for (size_t i = 0; i < CHEX_COUNT(texts); i++)
+        free(*text_of(about, i));
     free(about->training_loss);
     json_decref(about->training);
     *about = (struct chex_safetensors_about){0};
@@ -529,7 +479,7 @@ bool chex_safetensors_may_be(const struct chex_safetensors_about *about,
 
 /* ---- statistics ---- */
 
-enum { STATISTIC_RANK = sizeof((struct chex_statistic *)0)->dims / sizeof(int) };
+enum { STATISTIC_RANK = CHEX_COUNT(((struct chex_statistic *)0)->dims) };
 
 static enum chex_status copy_statistic(const struct chex_tensor *t, struct chex_statistic *out,
                                        const char *path, struct chex_error *err) {

@@ -40,18 +40,13 @@ struct chex_safetensors_about {
 /* Writes parameters, running statistics, and num_batches_tracked (I64) for each batch norm.
  * - state: (state_count), row-major.
  * - about: written as metadata, together with the preprocessing of images (doc/export.md
- *   lists the keys). NULL: no metadata. */
+ *   lists the keys). NULL: no metadata.
+ * - statistics: (count), written after the parameters. */
 enum chex_status chex_safetensors_write(const char *path, const struct chex_net *net,
                                         const float *state, int64_t batches_tracked,
                                         const struct chex_safetensors_about *about,
+                                        const struct chex_statistic *statistics, int count,
                                         struct chex_error *err);
-
-/* The same with statistics after the parameters. */
-enum chex_status chex_safetensors_write_all(const char *path, const struct chex_net *net,
-                                            const float *state, int64_t batches_tracked,
-                                            const struct chex_safetensors_about *about,
-                                            const struct chex_statistic *statistics, int count,
-                                            struct chex_error *err);
 
 /* The metadata of an export, with values that are all strings: numbers are written in decimal, the
  * list of classes as JSON. The caller owns the object. NULL: out of memory. */
@@ -64,13 +59,6 @@ enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set 
                                        struct chex_safetensors_about *about_out,
                                        struct chex_error *err);
 
-/* Reads parameters into state, as chex_tensor_set_load() does. */
-enum chex_status chex_safetensors_read(const char *path, const struct chex_net *net, float *state,
-                                       bool *head_loaded_out, struct chex_error *err);
-
-/* Reads the metadata, as chex_safetensors_open() does. The caller calls _release. */
-enum chex_status chex_safetensors_about(const char *path, struct chex_safetensors_about *about_out,
-                                        struct chex_error *err);
 void chex_safetensors_about_release(struct chex_safetensors_about *about);
 
 /* Copies all F32 tensors of a set whose name begins with CHEX_STATISTIC_PREFIX, in the order of the

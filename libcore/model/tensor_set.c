@@ -27,6 +27,18 @@ static const double xrv_gain = 2048, xrv_offset = -1024;
 
 /* ---- a set ---- */
 
+const struct chex_dtype *chex_dtype_find(const char *name) {
+    static const struct chex_dtype types[] = {
+        {"F32", CHEX_TENSOR_F32, 4},   {"F16", CHEX_TENSOR_F16, 2},   {"BF16", CHEX_TENSOR_BF16, 2},
+        {"F64", CHEX_TENSOR_F64, 8},   {"I64", CHEX_TENSOR_OTHER, 8}, {"I32", CHEX_TENSOR_OTHER, 4},
+        {"I16", CHEX_TENSOR_OTHER, 2}, {"I8", CHEX_TENSOR_OTHER, 1},  {"U8", CHEX_TENSOR_OTHER, 1},
+        {"BOOL", CHEX_TENSOR_OTHER, 1}};
+    for (size_t i = 0; i < CHEX_COUNT(types); i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    return NULL;
+}
+
 enum chex_status chex_tensor_set_begin(struct chex_tensor_set *set, const char *path, void *bytes,
                                        struct chex_error *err) {
     set->bytes = bytes;
@@ -59,8 +71,10 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
         return chex_error_memory(err, "%s", set->path);
     }
     struct chex_tensor *t = &set->tensors[set->count++];
+    const struct chex_dtype *dtype = chex_dtype_find(tensor->type_name);
     *t = *tensor;
     t->name = name;
+    t->type = dtype ? dtype->type : CHEX_TENSOR_OTHER;
     size_t row = 1;
     for (size_t i = t->rank; i-- > 0; row *= t->dims[i])
         t->strides[i] = strides ? strides[i] : row;

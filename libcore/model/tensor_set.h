@@ -21,10 +21,18 @@ enum chex_tensor_type {
     CHEX_TENSOR_OTHER, /* cannot be a parameter */
 };
 
-struct chex_tensor {
-    char *name; /* as the file has it */
+/* A type of elements by the name that safetensors files give it. */
+struct chex_dtype {
+    const char *name; /* "F32" */
     enum chex_tensor_type type;
-    char type_name[16]; /* for messages */
+    size_t bytes; /* of an element */
+};
+const struct chex_dtype *chex_dtype_find(const char *name); /* NULL: unknown */
+
+struct chex_tensor {
+    char *name;                 /* as the file has it */
+    char type_name[16];         /* of struct chex_dtype, or another text for messages */
+    enum chex_tensor_type type; /* set by chex_tensor_set_add */
     size_t rank, dims[CHEX_TENSOR_RANK];
     size_t strides[CHEX_TENSOR_RANK]; /* elements between neighbours of each dimension */
     const char *data; /* the first element, in the byte order of this host; any alignment */

@@ -40,25 +40,21 @@ static const uint64_t max_file_bytes = (uint64_t)4 << 30;
 typedef const struct chex_pickle_value value;
 
 /* Types of storages: class torch.NAME or torch.cuda.NAME. */
-static const struct storage_type {
-    const char *name;
-    enum chex_tensor_type type;
-    size_t bytes;
-    const char *short_name;
+static const struct {
+    const char *name, *dtype;
 } storage_types[] = {
-    {"FloatStorage", CHEX_TENSOR_F32, 4, "F32"},      {"HalfStorage", CHEX_TENSOR_F16, 2, "F16"},
-    {"BFloat16Storage", CHEX_TENSOR_BF16, 2, "BF16"}, {"DoubleStorage", CHEX_TENSOR_F64, 8, "F64"},
-    {"LongStorage", CHEX_TENSOR_OTHER, 8, "I64"},     {"IntStorage", CHEX_TENSOR_OTHER, 4, "I32"},
-    {"ShortStorage", CHEX_TENSOR_OTHER, 2, "I16"},    {"CharStorage", CHEX_TENSOR_OTHER, 1, "I8"},
-    {"ByteStorage", CHEX_TENSOR_OTHER, 1, "U8"},      {"BoolStorage", CHEX_TENSOR_OTHER, 1, "BOOL"},
+    {"FloatStorage", "F32"},  {"HalfStorage", "F16"}, {"BFloat16Storage", "BF16"},
+    {"DoubleStorage", "F64"}, {"LongStorage", "I64"}, {"IntStorage", "I32"},
+    {"ShortStorage", "I16"},  {"CharStorage", "I8"},  {"ByteStorage", "U8"},
+    {"BoolStorage", "BOOL"},
 };
 
 /* A storage of the format before 1.6. */
 struct legacy_storage {
     const char *key;
     size_t key_bytes;
-    const struct storage_type *type; /* NULL: unknown */
-    const char *data;                /* NULL: not in the file */
+    const struct chex_dtype *type; /* NULL: unknown */
+    const char *data;              /* NULL: not in the file */
     uint64_t bytes;
 };
 
@@ -161,11 +157,11 @@ static value *tensor_arguments(value *v) {
 
 /* ---- storages ---- */
 
-static const struct storage_type *type_of(value *v) {
-    for (size_t i = 0; i < sizeof storage_types / sizeof storage_types[0]; i++)
+static const struct chex_dtype *type_of(value *v) {
+    for (size_t i = 0; i < CHEX_COUNT(storage_types); i++)
         if (chex_pickle_is_global(v, "torch", storage_types[i].name) ||
             chex_pickle_is_global(v, "torch.cuda", storage_types[i].name))
-            return &storage_types[i];
+            return chex_dtype_find(storage_types[i].dtype);
     return NULL;
 }
 
@@ -263,24 +259,20 @@ static bool read_offset(value *args, value *id, size_t *offset_out) {
 }
 
 static enum chex_status add_tensor(struct reader *r, char *name, value *args) {
-    struct chex_tensor t = {
-        .name = name, .type = CHEX_TENSOR_OTHER, .type_name = "of another type"};
+    struct chex_tensor t = {.name = name};
     value *id = storage_id(item(args, 0));
-    const struct storage_type *type = type_of(item(id, 1));
+    const struct chex_dtype *type = type_of(item(id, 1));
     size_t strides[CHEX_TENSOR_RANK], rank = 0, offset = 0, reach;
     const char *data;
     uint64_t bytes;
     if (!read_sizes(item(args, 2), &t.rank, t.dims) || !read_sizes(item(args, 3), &rank, strides) ||
         rank != t.rank)
         return bad_tensor(r, &t, "its shape and strides are not lists of up to 8 sizes");
-    if (!type || type->type == CHEX_TENSOR_OTHER) { /* cannot be a parameter */
-        snprintf(t.type_name, sizeof t.type_name, "%s", type ? type->short_name : "another type");
+    snprintf(t.type_name, sizeof t.type_name, "%s", type ? type->name : "another type");
+    if (!type || type->type == CHEX_TENSOR_OTHER) /* cannot be a parameter */
         return chex_tensor_set_add(r->set, &t, strides, r->err);
-    }
     if (!read_offset(args, id, &offset))
         return bad_tensor(r, &t, "its offset is not a number");
-    t.type = type->type;
-    snprintf(t.type_name, sizeof t.type_name, "%s", type->short_name);
     CHEX_TRY(find_storage(r, id, &data, &bytes));
     if (!reach_of(&t, strides, &reach) || offset > bytes / type->bytes ||
         reach > bytes / type->bytes - offset)

@@ -27,7 +27,7 @@ static const char *const without_effect[] = {
 static json_t *options_of(const json_t *meta) {
     const json_t *ranks = json_object_get(json_object_get(meta, "identity"), "logical_ranks");
     json_t *options = json_copy(json_object_get(meta, "options"));
-    for (size_t i = 0; i < sizeof without_effect / sizeof *without_effect; i++)
+    for (size_t i = 0; i < CHEX_COUNT(without_effect); i++)
         json_object_del(options, without_effect[i]);
     if (options && json_is_integer(ranks)) { /* the option may say 0: the number of processes */
         char text[24];

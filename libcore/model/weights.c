@@ -79,7 +79,7 @@ static bool copy_loss(const json_t *options, char **out) {
         const char *name, *plain;
     } shifting[] = {{"loss", "bce"}, {"pos-weight", "none"}, {"label-smoothing", "0"}};
     bool good = true;
-    for (size_t i = 0; good && i < sizeof shifting / sizeof *shifting; i++) {
+    for (size_t i = 0; good && i < CHEX_COUNT(shifting); i++) {
         const char *text = json_string_value(json_object_get(options, shifting[i].name));
         if (!text || strcmp(text, shifting[i].plain) == 0)
             continue;
@@ -122,7 +122,6 @@ static enum chex_status take_params(const char *path, float **from, const struct
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         struct chex_tensor t = {.name = (char *)p->name,
-                                .type = CHEX_TENSOR_F32,
                                 .type_name = "F32",
                                 .rank = (size_t)p->rank,
                                 .data = (const char *)(params + p->offset)};
@@ -138,12 +137,11 @@ static enum chex_status open_checkpoint(const char *path, bool last, struct chex
     struct chex_checkpoint *c = NULL;
     struct chex_net *net = NULL;
     CHEX_TRY(chex_checkpoint_read(path, false, &net, &c, err));
-    json_t *meta = c->meta ? json_loads(c->meta, 0, NULL) : NULL;
-    enum chex_status st = c->meta && !meta
-                              ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path)
-                              : take_about(c, meta, w, err);
-    if (st == CHEX_OK && c->meta)
-        st = chex_checkpoint_check_pixels(path, c->meta, net, err);
+    json_t *meta = json_loads(c->meta, 0, NULL);
+    enum chex_status st = !meta ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path)
+                                : take_about(c, meta, w, err);
+    if (st == CHEX_OK)
+        st = chex_checkpoint_check_pixels(path, meta, net, err);
     const bool averaged = c->ema && !last;
     if (st == CHEX_OK && !(w->about.weights = strdup(averaged ? "ema" : "last")))
         st = chex_error_memory(err, "%s", path);

@@ -49,6 +49,7 @@ static int precision_of(const char *name) {
 static enum chex_status pass(struct chex_engine *e, const struct chex_net *net, const char *weights,
                              const struct input *in, const char *output, struct chex_error *err) {
     bool head = false;
+    struct chex_tensor_set set = {0};
     struct chex_pass_result result = {0};
     const struct chex_batch batch = {in->n, in->pixels, in->labels};
     float *state = chex_alloc_aligned(net->state_count, sizeof *state);
@@ -57,7 +58,10 @@ static enum chex_status pass(struct chex_engine *e, const struct chex_net *net, 
     if (!state || !grad)
         st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
     if (st == CHEX_OK)
-        st = chex_safetensors_read(weights, net, state, &head, err);
+        st = chex_safetensors_open(weights, &set, NULL, err);
+    if (st == CHEX_OK)
+        st = chex_tensor_set_load(&set, net, state, &head, err);
+    chex_tensor_set_release(&set);
     if (st == CHEX_OK && !head)
         st = chex_error_set(err, CHEX_E_DATA, "%s: no head of %d classes", weights, net->classes);
     if (st == CHEX_OK)
@@ -67,7 +71,7 @@ static enum chex_status pass(struct chex_engine *e, const struct chex_net *net, 
     if (st == CHEX_OK)
         st = e->impl->grad_get(e->self, grad, state, err);
     if (st == CHEX_OK)
-        st = chex_safetensors_write(output, net, state, 1, NULL, err);
+        st = chex_safetensors_write(output, net, state, 1, NULL, NULL, 0, err);
     if (st == CHEX_OK)
         printf("%.9g %s\n", result.loss, e->impl->variant(e->self));
     if (grad)

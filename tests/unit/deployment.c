@@ -45,7 +45,8 @@ static void test_round_trip(void) {
     OK_STATUS(chex_deployment_read(dir_path("d.safetensors"), net, state, &other, &err),
               CHEX_E_DATA, err, "the thresholds are those of other parameters");
     OK(!other, "and gives no deployment");
-    OK_CALL(chex_safetensors_write(dir_path("plain.safetensors"), net, state, 3, &about, &err));
+    OK_CALL(chex_safetensors_write(dir_path("plain.safetensors"), net, state, 3, &about, NULL, 0,
+                                   &err));
     OK(chex_deployment_read(dir_path("plain.safetensors"), net, state, &other, &err) == CHEX_OK &&
            !other,
        "a file without the part has no deployment");

@@ -25,6 +25,14 @@ static void clear(void) { tiny_clear(net, state); }
 static bool holds_recorded(bool head) { return tiny_holds_recorded(net, state, head); }
 static bool untouched(void) { return tiny_untouched(net, state); }
 
+static enum chex_status read_file(const char *path, bool *head_out) {
+    struct chex_tensor_set set;
+    CHEX_TRY(chex_safetensors_open(path, &set, NULL, &err));
+    const enum chex_status st = chex_tensor_set_load(&set, net, state, head_out, &err);
+    chex_tensor_set_release(&set);
+    return st;
+}
+
 static void test_recorded(void) {
     static const struct {
         const char *file;
@@ -34,7 +42,7 @@ static void test_recorded(void) {
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         bool head = !good[i].head;
         clear();
-        OK_CALL(chex_safetensors_read(recorded(good[i].file), net, state, &head, &err));
+        OK_CALL(read_file(recorded(good[i].file), &head));
         OK(head == good[i].head && holds_recorded(head), "%s: every value", good[i].file);
     }
 }
@@ -45,9 +53,9 @@ static void test_round_trip(void) {
     BAIL_UNLESS(other, "memory");
     for (size_t i = 0; i < net->state_count; i++)
         other[i] = (float)i * 0.37f - 3;
-    OK_CALL(chex_safetensors_write(path, net, other, 41, NULL, &err));
+    OK_CALL(chex_safetensors_write(path, net, other, 41, NULL, NULL, 0, &err));
     bool head = false;
-    OK_CALL(chex_safetensors_read(path, net, state, &head, &err));
+    OK_CALL(read_file(path, &head));
     OK(head && memcmp(state, other, net->state_count * sizeof *state) == 0, "what was written");
     char *data = NULL;
     size_t size = 0;
@@ -60,8 +68,8 @@ static void test_round_trip(void) {
        "aligned data, num_batches_tracked 41");
     free(data);
     free(other);
-    OK_STATUS(chex_safetensors_write("/dev/full/x", net, state, 1, NULL, &err), CHEX_E_ENV, err,
-              "/dev/full");
+    OK_STATUS(chex_safetensors_write("/dev/full/x", net, state, 1, NULL, NULL, 0, &err), CHEX_E_ENV,
+              err, "/dev/full");
 }
 
 static void test_about(void) {
@@ -77,8 +85,8 @@ static void test_about(void) {
                                                 .stored_size = 256};
     struct chex_safetensors_about a;
     const char *path = dir_path("about.safetensors");
-    OK_CALL(chex_safetensors_write(path, net, state, 1, &said, &err));
-    OK_CALL(chex_safetensors_about(path, &a, &err));
+    OK_CALL(chex_safetensors_write(path, net, state, 1, &said, NULL, 0, &err));
+    OK_CALL(chex_safetensors_open(path, NULL, &a, &err));
     OK(!strcmp(a.model, "tiny") && !strcmp(a.resize, "pillow-bilinear") &&
            !strcmp(a.split, "train") && !strcmp(a.source_digest, "ab") &&
            !strcmp(a.members, "train 0") && a.image_size == 224 && a.stored_size == 256,
@@ -91,14 +99,14 @@ static void test_about(void) {
        "named classes are compared, in their order");
     chex_safetensors_about_release(&a);
     clear();
-    OK_CALL(chex_safetensors_read(path, net, state, NULL, &err));
+    OK_CALL(read_file(path, NULL));
     int bias = chex_net_find_param(net, "classifier.bias");
     OK(state[net->params[bias].offset] == -77, "a head that is not wanted");
-    OK_CALL(chex_safetensors_about(recorded("f32"), &a, &err));
+    OK_CALL(chex_safetensors_open(recorded("f32"), NULL, &a, &err));
     OK(!a.model && !a.resize && !a.split && !a.source_digest && !a.classes && !a.image_size &&
            chex_safetensors_may_be(&a, swapped, 3),
        "the Python package's file says nothing, and may be anything");
-    OK_STATUS(chex_safetensors_about("/nowhere/x", &a, &err), CHEX_E_DATA, err, "/nowhere/x");
+    OK_STATUS(chex_safetensors_open("/nowhere/x", NULL, &a, &err), CHEX_E_DATA, err, "/nowhere/x");
 }
 
 /* A file of the given header and `body` zero bytes. length: what the file says of its header. */
@@ -127,7 +135,7 @@ static void test_about_foreign(void) {
         char *header = chex_fs_format("{\"__metadata__\":%s}", foreign[i]);
         put_header(path, strlen(header), header, strlen(header), 0);
         free(header);
-        OK_CALL(chex_safetensors_about(path, &a, &err));
+        OK_CALL(chex_safetensors_open(path, NULL, &a, &err));
         OK(!a.classes && !a.image_size && !a.resize, "%s counts as not said", foreign[i]);
         chex_safetensors_about_release(&a);
     }
@@ -140,7 +148,7 @@ static void refuse(const char *what, uint64_t length, const char *header, size_t
     bool head = true;
     clear();
     printf("# %s\n", what);
-    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, needle);
+    OK_STATUS(read_file(path, &head), CHEX_E_DATA, err, needle);
     OK(untouched() && strstr(err.text, "bad.safetensors"), "%s: file named, state as it was", what);
 }
 
@@ -171,11 +179,10 @@ static void test_lengths(void) {
     memcpy(deep, "{\"a\":", 5);
     refuse("deep JSON", sizeof deep, deep, sizeof deep, 0, "maximum parsing depth");
     bool head;
-    OK_STATUS(chex_safetensors_read("/nowhere/x.safetensors", net, state, &head, &err), CHEX_E_DATA,
-              err, "/nowhere/x.safetensors");
-    OK_STATUS(
-        chex_safetensors_read(dir_put_text("short.safetensors", "abc"), net, state, &head, &err),
-        CHEX_E_DATA, err, "3 bytes");
+    OK_STATUS(read_file("/nowhere/x.safetensors", &head), CHEX_E_DATA, err,
+              "/nowhere/x.safetensors");
+    OK_STATUS(read_file(dir_put_text("short.safetensors", "abc"), &head), CHEX_E_DATA, err,
+              "3 bytes");
 }
 
 static void test_entries(void) {
@@ -229,7 +236,7 @@ static void test_not_finite(void) {
     memcpy(data + size - sizeof nan_value, &nan_value, sizeof nan_value);
     const char *path = dir_put("nan.safetensors", data, size);
     clear();
-    OK_STATUS(chex_safetensors_read(path, net, state, &head, &err), CHEX_E_DATA, err, "nan");
+    OK_STATUS(read_file(path, &head), CHEX_E_DATA, err, "nan");
     OK(untouched(), "state as it was");
     free(data);
 }
