@@ -8,24 +8,13 @@
 #include "check/checks.h"
 #include "engine/engine.h"
 
-static const struct chex_engine_impl *find(const char *name) {
-    for (size_t i = 0; chex_engines[i]; i++)
-        if (strcmp(chex_engines[i]->name, name) == 0)
-            return chex_engines[i];
-    return NULL;
-}
-
 /* Whether an engine can run. text_out: its variant, or the reason why not. */
 static bool usable(const char *name, char *text_out, size_t size, enum chex_fault *fault_out) {
-    const struct chex_engine_impl *engine = find(name);
+    const struct chex_engine_impl *engine;
     struct chex_error err = {0};
-    text_out[0] = '\0';
     *fault_out = CHEX_FAULT_USER;
-    if (!engine) {
-        snprintf(text_out, size, "not built in");
-        return false;
-    }
-    if (engine->probe(text_out, size, &err) == CHEX_OK)
+    if (chex_engine_load(name, &engine, &err) == CHEX_OK &&
+        engine->probe(text_out, size, &err) == CHEX_OK)
         return true;
     *fault_out = err.status == CHEX_E_NODE ? CHEX_FAULT_NODE : CHEX_FAULT_USER;
     snprintf(text_out, size, "%s", err.text);

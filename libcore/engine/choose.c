@@ -11,14 +11,6 @@
 
 #include "base/log.h"
 
-static const struct chex_engine_impl *find(const char *spec) {
-    size_t n = strcspn(spec, ":");
-    for (size_t i = 0; chex_engines[i]; i++)
-        if (strlen(chex_engines[i]->name) == n && memcmp(chex_engines[i]->name, spec, n) == 0)
-            return chex_engines[i];
-    return NULL;
-}
-
 /* "SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES 0,1" */
 static void describe(const struct chex_gpu_view *view, char *buf, size_t size) {
     static const char cuda[] = "CUDA_VISIBLE_DEVICES";
@@ -43,22 +35,21 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
                                     const char **spec_out, struct chex_error *err) {
     char text[CHEX_VISIBLE_BYTES + 80] = "";
     const bool automatic = strcmp(asked, "auto") == 0;
+    const struct chex_engine_impl *impl;
+    const char *variant;
     const bool wants_cuda = strncmp(asked, "cuda", 4) == 0 && (asked[4] == ':' || !asked[4]);
     if (automatic && !view->allotted) {
         chex_info("engine cpu: no GPU was allotted or asked for");
         *spec_out = "cpu";
         return CHEX_OK;
     }
-    const struct chex_engine_impl *impl = find(automatic ? "cuda" : asked);
-    if (!impl)
-        return chex_error_set(
-            err, CHEX_E_USAGE,
-            "--engine '%s': expected auto, cpu, ref or cuda, with a variant as in "
-            "cpu:avx2",
-            asked);
+    const char *spec = automatic ? "cuda" : asked;
+    CHEX_TRY(chex_engine_find(spec, &variant, &impl, err));
     if (automatic || wants_cuda) {
         struct chex_error why = {0};
-        const enum chex_status st = impl->probe(text, sizeof text, &why);
+        enum chex_status st = chex_engine_load(spec, &impl, &why);
+        if (st == CHEX_OK)
+            st = impl->probe(text, sizeof text, &why);
         if (st != CHEX_OK && view->allotted)
             return refuse(view, &why, err);
         if (st != CHEX_OK)
@@ -71,7 +62,7 @@ enum chex_status chex_choose_engine(const char *asked, const struct chex_gpu_vie
         describe(view, text, sizeof text);
         chex_info("engine %s by request, though a GPU was allotted (%s)", asked, text);
     }
-    *spec_out = automatic ? "cuda" : asked;
+    *spec_out = spec;
     return CHEX_OK;
 }
 

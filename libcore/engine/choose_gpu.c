@@ -33,7 +33,7 @@ static enum chex_status list_gpus(const char *spec, struct visible *visible,
     const struct chex_engine_impl *impl;
     struct chex_error why = {0};
     CHEX_TRY(chex_engine_load(spec, &impl, err));
-    if (impl->hardware)
+    if (impl->hardware && impl->hardware->devices)
         CHEX_TRY(impl->hardware->devices(&visible->list, err));
     if (visible->list.count == 0)
         return CHEX_OK;

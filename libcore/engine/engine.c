@@ -21,14 +21,20 @@ const struct chex_engine_impl *const chex_engines[] = {
     NULL,
 };
 
-static const struct chex_engine_impl *find(const char *spec, const char **variant_out) {
-    const char *colon = strchr(spec, ':');
-    size_t n = colon ? (size_t)(colon - spec) : strlen(spec);
-    *variant_out = colon ? colon + 1 : NULL;
+enum chex_status chex_engine_find(const char *spec, const char **variant_out,
+                                  const struct chex_engine_impl **impl_out,
+                                  struct chex_error *err) {
+    const size_t n = strcspn(spec, ":");
+    *variant_out = spec[n] ? spec + n + 1 : NULL;
     for (size_t i = 0; chex_engines[i]; i++)
-        if (strlen(chex_engines[i]->name) == n && memcmp(chex_engines[i]->name, spec, n) == 0)
-            return chex_engines[i];
-    return NULL;
+        if (strlen(chex_engines[i]->name) == n && memcmp(chex_engines[i]->name, spec, n) == 0) {
+            *impl_out = chex_engines[i];
+            return CHEX_OK;
+        }
+    return chex_error_set(err, CHEX_E_USAGE,
+                          "--engine '%s': expected auto, cpu, ref or cuda, with a variant as in "
+                          "cpu:avx2",
+                          spec);
 }
 
 static enum chex_status check_config(const struct chex_engine_config *c, struct chex_error *err) {
@@ -49,23 +55,15 @@ static enum chex_status check_config(const struct chex_engine_config *c, struct 
 enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,
                                   struct chex_error *err) {
     const char *variant;
-    const struct chex_engine_impl *impl = find(spec, &variant);
-    if (!impl)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "unknown engine '%s': expected auto, ref, cpu or "
-                              "cuda, with a variant as in cpu:avx2",
-                              spec);
-    if (impl->load)
-        return impl->load(impl_out, err);
-    *impl_out = impl;
-    return CHEX_OK;
+    CHEX_TRY(chex_engine_find(spec, &variant, impl_out, err));
+    return (*impl_out)->load ? (*impl_out)->load(impl_out, err) : CHEX_OK;
 }
 
 enum chex_status chex_engine_check(const char *spec, enum chex_precision precision,
                                    const struct chex_engine_impl **impl_out,
                                    struct chex_error *err) {
     const char *variant;
-    find(spec, &variant);
+    CHEX_TRY(chex_engine_find(spec, &variant, impl_out, err));
     CHEX_TRY(chex_engine_load(spec, impl_out, err));
     return (*impl_out)->check ? (*impl_out)->check(variant, precision, err) : CHEX_OK;
 }
@@ -74,7 +72,7 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
                                     struct chex_engine **engine_out, struct chex_error *err) {
     struct chex_engine_config c = *config;
     const struct chex_engine_impl *impl;
-    find(spec, &c.variant);
+    CHEX_TRY(chex_engine_find(spec, &c.variant, &impl, err));
     CHEX_TRY(chex_engine_check(spec, c.precision, &impl, err));
     CHEX_TRY(check_config(&c, err));
     struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
@@ -94,8 +92,11 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
 
 enum chex_precision chex_engine_usual_precision(const char *spec) {
     const char *variant;
-    const struct chex_engine_impl *impl = find(spec, &variant);
-    return impl && impl->hardware ? impl->hardware->usual_precision(variant) : CHEX_FP32;
+    const struct chex_engine_impl *impl;
+    if (chex_engine_find(spec, &variant, &impl, NULL) != CHEX_OK ||
+        chex_engine_load(spec, &impl, NULL) != CHEX_OK || !impl->hardware)
+        return CHEX_FP32;
+    return impl->hardware->usual_precision(variant);
 }
 
 void chex_engine_destroy(struct chex_engine *e) {

@@ -205,7 +205,7 @@ struct chex_engine_hardware {
     enum chex_precision (*usual_precision)(const char *variant);
     /* Lists the GPUs that CUDA shows to this process, sorted by chex_gpu_sort; count 0: the engine
      * uses no GPU. Creates no context. CHEX_E_ENV or CHEX_E_NODE with the cause if the engine needs
-     * a GPU and there is none: no driver, too old a driver, no visible GPU. */
+     * a GPU and there is none: no driver, too old a driver, no visible GPU. NULL: no GPU. */
     enum chex_status (*devices)(struct chex_gpu_list *out, struct chex_error *err);
 };
 
@@ -244,9 +244,8 @@ struct chex_engine_impl {
     const char *name;    /* "cpu" */
     const char *summary; /* for chex-env */
     /* Opens the module that holds the engine and returns its table. The module stays open.
-     * Here only name, summary, load, probe and hardware are used; every other entry is
-     * taken from the returned table. CHEX_E_ENV: the module is missing or cannot be loaded.
-     * NULL: this table is complete. */
+     * This table has only name, summary and load; the returned one is complete. CHEX_E_ENV: the
+     * module is missing or cannot be loaded. NULL: this table is complete. */
     enum chex_status (*load)(const struct chex_engine_impl **impl_out, struct chex_error *err);
     /* Whether the engine can run on this machine. text_out: with which hardware, for example
      * "avx2, 2 threads". On failure err says why not. */
@@ -321,7 +320,12 @@ enum chex_status chex_engine_check(const char *spec, enum chex_precision precisi
                                    const struct chex_engine_impl **impl_out,
                                    struct chex_error *err);
 
-/* Returns the table of the engine in `spec`, from its module if it has one. */
+/* The entry of chex_engines for the engine in `spec`. *variant_out: in `spec`, or NULL.
+ * CHEX_E_USAGE: unknown name. */
+enum chex_status chex_engine_find(const char *spec, const char **variant_out,
+                                  const struct chex_engine_impl **impl_out, struct chex_error *err);
+
+/* Returns the complete table of the engine in `spec`, from its module if it has one. */
 enum chex_status chex_engine_load(const char *spec, const struct chex_engine_impl **impl_out,
                                   struct chex_error *err);
 

@@ -32,28 +32,6 @@ static enum chex_status load(const struct chex_engine_impl **impl_out, struct ch
     return CHEX_OK;
 }
 
-static enum chex_status probe(char *text_out, size_t size, struct chex_error *err) {
-    const struct chex_engine_impl *impl;
-    CHEX_TRY(load(&impl, err));
-    return impl->probe(text_out, size, err);
-}
-
-static enum chex_precision usual_precision(const char *variant) {
-    const struct chex_engine_impl *impl;
-    struct chex_error err = {0};
-    if (load(&impl, &err) != CHEX_OK || !impl->hardware)
-        return CHEX_FP32;
-    return impl->hardware->usual_precision(variant);
-}
-
-static enum chex_status devices(struct chex_gpu_list *out, struct chex_error *err) {
-    const struct chex_engine_impl *impl;
-    CHEX_TRY(load(&impl, err));
-    return impl->hardware->devices(out, err);
-}
-
-static const struct chex_engine_hardware hardware = {usual_precision, devices};
-
 int chex_cuda_runtime(void) {
     struct chex_error err = {0};
     void *symbol;
@@ -66,6 +44,4 @@ const struct chex_engine_impl chex_engine_cuda = {
     .name = "cuda",
     .summary = "NVIDIA GPUs, by the module chexnet-cuda.so",
     .load = load,
-    .probe = probe,
-    .hardware = &hardware,
 };

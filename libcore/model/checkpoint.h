@@ -3,8 +3,8 @@
  * Checkpoint files: HDF5, one dataset per parameter under its torchvision name.
  *
  * doc/checkpoint-format.md describes the file. The seal after the HDF5 data, a digest of the whole
- * file, detects changes that the hashes of meta and of each dataset do not cover. Files without a
- * seal are valid.
+ * file, detects changes that the hashes of meta and of each dataset do not cover. A file without a
+ * seal is refused.
  *
  * A file is written under a temporary name, fsynced and renamed.
  */

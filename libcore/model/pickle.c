@@ -180,17 +180,23 @@ static enum chex_status top(const struct machine *m, value **out) {
     return CHEX_OK;
 }
 
-/* The entries above the topmost mark. The mark and the entries leave the stack, but stay where they
- * are until the next push. */
-static enum chex_status pop_to_mark(struct machine *m, value ***items_out, size_t *count_out) {
-    size_t at = m->stack.count;
-    while (at && m->stack.items[at - 1])
+enum { TO_MARK = -1 };
+
+/* Takes the topmost `count` entries from the stack; TO_MARK: those above the topmost mark, and the
+ * mark. They stay where they are until the next push. */
+static enum chex_status pop_items(struct machine *m, int count, value ***items_out,
+                                  size_t *count_out) {
+    const size_t end = m->stack.count, least = count < 0             ? 0
+                                               : end < (size_t)count ? 0
+                                                                     : end - (size_t)count;
+    size_t at = end;
+    while (at > least && m->stack.items[at - 1])
         at--;
-    if (!at)
-        return damaged(m, "no mark on the stack");
+    if (count == TO_MARK ? !at : end - at != (size_t)count)
+        return damaged(m, count == TO_MARK ? "no mark on the stack" : "the stack is empty");
     *items_out = m->stack.items + at;
-    *count_out = m->stack.count - at;
-    m->stack.count = at - 1;
+    *count_out = end - at;
+    m->stack.count = count == TO_MARK ? at - 1 : at;
     return CHEX_OK;
 }
 
@@ -299,39 +305,23 @@ static enum chex_status push_stack_global(struct machine *m) {
     return push(m, v);
 }
 
-/* The topmost `count` entries become one tuple. */
-static enum chex_status push_tuple(struct machine *m, size_t count) {
-    value *v, *items[3];
-    for (size_t i = count; i-- > 0;)
-        CHEX_TRY(pop(m, &items[i]));
-    CHEX_TRY(new_value(m, CHEX_PICKLE_TUPLE, &v));
-    CHEX_TRY(add_items(m, v, items, count, false));
-    return push(m, v);
-}
-
-static enum chex_status push_marked(struct machine *m, enum chex_pickle_kind kind) {
+/* The entries become one new object. count: as in pop_items. */
+static enum chex_status push_items(struct machine *m, enum chex_pickle_kind kind, int count) {
     value *v, **items;
-    size_t count;
-    CHEX_TRY(pop_to_mark(m, &items, &count));
+    size_t n;
+    CHEX_TRY(pop_items(m, count, &items, &n));
     CHEX_TRY(new_value(m, kind, &v));
-    CHEX_TRY(add_items(m, v, items, count, kind == CHEX_PICKLE_DICT));
+    CHEX_TRY(add_items(m, v, items, n, kind == CHEX_PICKLE_DICT));
     return push(m, v);
 }
 
-static enum chex_status add_marked(struct machine *m, bool pairs) {
+/* The entries become entries of the object below them. */
+static enum chex_status add_to_top(struct machine *m, int count, bool pairs) {
     value *to, **items;
-    size_t count;
-    CHEX_TRY(pop_to_mark(m, &items, &count));
+    size_t n;
+    CHEX_TRY(pop_items(m, count, &items, &n));
     CHEX_TRY(top(m, &to));
-    return add_items(m, to, items, count, pairs);
-}
-
-static enum chex_status add_one(struct machine *m, size_t count) {
-    value *to, *items[2];
-    for (size_t i = count; i-- > 0;)
-        CHEX_TRY(pop(m, &items[i]));
-    CHEX_TRY(top(m, &to));
-    return add_items(m, to, items, count, count == 2);
+    return add_items(m, to, items, n, pairs);
 }
 
 /* Records callable(args). keywords: NEWOBJ_EX has a dictionary of keyword arguments on top. */
@@ -349,7 +339,7 @@ static enum chex_status record_call(struct machine *m, bool keywords) {
 static enum chex_status record_marked_call(struct machine *m) {
     value *v, *args, **items;
     size_t count;
-    CHEX_TRY(pop_to_mark(m, &items, &count));
+    CHEX_TRY(pop_items(m, TO_MARK, &items, &count));
     if (!count)
         return damaged(m, "an object without a class");
     CHEX_TRY(new_value(m, CHEX_PICKLE_CALL, &v));
@@ -417,14 +407,9 @@ static enum chex_status skip(struct machine *m, size_t bytes) {
     return get_bytes(m, bytes, &ignored);
 }
 
-static enum chex_status pop_marked(struct machine *m) {
-    value **items;
-    size_t count;
-    return pop_to_mark(m, &items, &count);
-}
-
 static enum chex_status run(struct machine *m, unsigned char opcode) {
-    value *v;
+    value *v, **items;
+    size_t count;
     switch (opcode) {
     case PROTO: return skip(m, 1);
     case FRAME: return skip(m, 8);
@@ -434,7 +419,7 @@ static enum chex_status run(struct machine *m, unsigned char opcode) {
             return damaged(m, "the stack is empty");
         m->stack.count--;
         return CHEX_OK;
-    case POP_MARK: return pop_marked(m);
+    case POP_MARK: return pop_items(m, TO_MARK, &items, &count);
     case DUP: CHEX_TRY(top(m, &v)); return push(m, v);
     case NONE: return push_new(m, CHEX_PICKLE_NONE);
     case NEWTRUE: return push_int(m, 1);
@@ -460,18 +445,18 @@ static enum chex_status run(struct machine *m, unsigned char opcode) {
     case EMPTY_SET: return push_new(m, CHEX_PICKLE_LIST);
     case EMPTY_TUPLE: return push_new(m, CHEX_PICKLE_TUPLE);
     case EMPTY_DICT: return push_new(m, CHEX_PICKLE_DICT);
-    case TUPLE: return push_marked(m, CHEX_PICKLE_TUPLE);
+    case TUPLE: return push_items(m, CHEX_PICKLE_TUPLE, TO_MARK);
     case LIST:
-    case FROZENSET: return push_marked(m, CHEX_PICKLE_LIST);
-    case DICT: return push_marked(m, CHEX_PICKLE_DICT);
-    case TUPLE1: return push_tuple(m, 1);
-    case TUPLE2: return push_tuple(m, 2);
-    case TUPLE3: return push_tuple(m, 3);
-    case APPEND: return add_one(m, 1);
-    case SETITEM: return add_one(m, 2);
+    case FROZENSET: return push_items(m, CHEX_PICKLE_LIST, TO_MARK);
+    case DICT: return push_items(m, CHEX_PICKLE_DICT, TO_MARK);
+    case TUPLE1: return push_items(m, CHEX_PICKLE_TUPLE, 1);
+    case TUPLE2: return push_items(m, CHEX_PICKLE_TUPLE, 2);
+    case TUPLE3: return push_items(m, CHEX_PICKLE_TUPLE, 3);
+    case APPEND: return add_to_top(m, 1, false);
+    case SETITEM: return add_to_top(m, 2, true);
     case APPENDS:
-    case ADDITEMS: return add_marked(m, false);
-    case SETITEMS: return add_marked(m, true);
+    case ADDITEMS: return add_to_top(m, TO_MARK, false);
+    case SETITEMS: return add_to_top(m, TO_MARK, true);
     case REDUCE:
     case NEWOBJ: return record_call(m, false);
     case NEWOBJ_EX: return record_call(m, true);

@@ -46,18 +46,6 @@ enum chex_status chex_tensor_set_begin(struct chex_tensor_set *set, const char *
     return set->path ? CHEX_OK : chex_error_memory(err, "%s", path);
 }
 
-static bool grow(struct chex_tensor_set *set) {
-    if (set->count < set->capacity)
-        return true;
-    const size_t capacity = set->capacity ? 2 * set->capacity : 64;
-    struct chex_tensor *more = realloc(set->tensors, capacity * sizeof *more);
-    if (!more)
-        return false;
-    set->tensors = more;
-    set->capacity = capacity;
-    return true;
-}
-
 enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct chex_tensor *tensor,
                                      const size_t *strides, struct chex_error *err) {
     char shown[128];
@@ -66,7 +54,8 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
                               "%s: the tensor name '%s' has control characters or is no UTF-8",
                               set->path, chex_text_printable(tensor->name, shown, sizeof shown));
     char *name = strdup(tensor->name);
-    if (!name || !grow(set)) {
+    if (!name ||
+        !chex_alloc_grow(&set->tensors, set->count, &set->capacity, sizeof *set->tensors)) {
         free(name);
         return chex_error_memory(err, "%s", set->path);
     }

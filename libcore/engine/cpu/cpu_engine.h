@@ -354,7 +354,10 @@ void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile,
                                 struct cpu_prefetch *prefetch,
                                 void (*epilogue)(void *arg, const struct cpu_results *r),
                                 void *arg);
-void chex_cpu_winograd_forward(struct cpu_job *job); /* job->ranges and range_channels are set */
+/* Forward of a tile for `channels` output channels from `first` on. */
+void chex_cpu_winograd_forward(const struct cpu_job *job, struct cpu_tile tile, int first,
+                               int channels, struct cpu_scratch *s, struct cpu_prefetch *prefetch,
+                               struct cpu_output *out);
 /* Backward of tiles [from, to) for `channels` input channels from `first` on. Writes their part of
  * dw, a weight gradient with all input channels. */
 void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int first,

@@ -173,11 +173,15 @@ static void conv_item(void *arg, size_t item, int worker) {
     struct cpu_tap taps[CPU_MAX_TAPS] = {{0, 0}};
     struct cpu_prefetch prefetch = {.calls = 1};
     struct cpu_output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
+    chex_cpu_prefetch_next(job, index, &prefetch);
+    if (job->e->ops[job->index].winograd) {
+        chex_cpu_winograd_forward(job, tile, first, channels, s, &prefetch, &out);
+        return;
+    }
     if (op->kernel == 1)
         fill_points(job, tile, s);
     else
         fill_halo(job, tile, s, taps);
-    chex_cpu_prefetch_next(job, index, &prefetch);
     chex_cpu_multiply(job, (struct cpu_product){.a = s->a,
                                                 .off = s->off,
                                                 .taps = taps,
@@ -197,10 +201,8 @@ static void forward(struct cpu_job *job) {
     ranges = ranges > max_ranges ? max_ranges : ranges;
     job->range_channels = (max_ranges + ranges - 1) / ranges * CPU_CHANNELS;
     job->ranges = (job->op->out_channels + job->range_channels - 1) / job->range_channels;
-    if (job->e->ops[job->index].winograd) {
-        chex_cpu_winograd_forward(job);
-        return;
-    }
+    if (job->e->ops[job->index].winograd)
+        chex_cpu_winograd_prepare(job, false);
     chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, conv_item, job);
 }
 

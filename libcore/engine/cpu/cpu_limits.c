@@ -42,7 +42,6 @@ struct shape {
 };
 /* Operands in the first-level cache; and in the second-level cache, as in a 1x1 convolution. */
 static const struct shape shapes[] = {{48, 64, 64}, {96, 256, 128}};
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 struct product_run {
     const struct cpu_engine *e;
@@ -114,7 +113,7 @@ static enum chex_status flop_limit(struct cpu_engine *e, double *flop_per_s_out,
     const uint32_t ones = 0x3f803f80;
     size_t threads = (size_t)e->config.threads, items = busy_cores(e) * ITEMS;
     double best = 0;
-    for (int i = 0; i < SHAPES; i++) {
+    for (int i = 0; i < (int)CHEX_COUNT(shapes); i++) {
         struct product_run r = {.e = e, .shape = shapes[i]};
         lay_out(&r);
         r.memory = chex_alloc_aligned(threads, r.thread_bytes);

@@ -301,27 +301,13 @@ void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile,
 
 /* ---- forward ---- */
 
-/* Item: a tile, and a range of output channels. */
-static void forward_item(void *arg, size_t item, int worker) {
-    const struct cpu_job *job = arg;
-    const struct chex_op *op = job->op;
-    struct cpu_scratch *s = &job->e->scratch[worker];
-    int index = (int)(item / (size_t)job->ranges);
-    int first = (int)(item % (size_t)job->ranges) * job->range_channels;
-    int end = first + job->range_channels < op->out_channels ? first + job->range_channels
-                                                             : op->out_channels;
-    struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, index);
-    struct cpu_output out = {job, index, chex_cpu_tile_pixel(job->tiling, tile)};
-    struct cpu_prefetch prefetch = {.calls = POSITIONS * ((end - first) / COLUMNS)};
-    fill(job, tile, op->in_channels, s->a, load_all_input);
-    chex_cpu_prefetch_next(job, index, &prefetch);
-    chex_cpu_winograd_multiply(job, tile, s->a, first, end - first, s, &prefetch,
-                               chex_cpu_store_results, &out);
-}
-
-void chex_cpu_winograd_forward(struct cpu_job *job) {
-    chex_cpu_winograd_prepare(job, false);
-    chex_pool_run(job->e->pool, (size_t)job->tiles * (size_t)job->ranges, forward_item, job);
+void chex_cpu_winograd_forward(const struct cpu_job *job, struct cpu_tile tile, int first,
+                               int channels, struct cpu_scratch *s, struct cpu_prefetch *prefetch,
+                               struct cpu_output *out) {
+    prefetch->calls = POSITIONS * (channels / COLUMNS);
+    fill(job, tile, job->op->in_channels, s->a, load_all_input);
+    chex_cpu_winograd_multiply(job, tile, s->a, first, channels, s, prefetch,
+                               chex_cpu_store_results, out);
 }
 
 /* ---- backward ---- */

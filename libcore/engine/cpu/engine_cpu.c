@@ -33,7 +33,7 @@ static const struct cpu_kernels *const variants[] = {
 #endif
     &chex_cpu_kernels_generic,
 };
-enum { VARIANTS = sizeof variants / sizeof variants[0], WHY = 128 };
+enum { VARIANTS = CHEX_COUNT(variants), WHY = 128 };
 
 static bool runs_here(const struct cpu_kernels *k, char why_out[WHY]) {
     snprintf(why_out, WHY, "this machine's processor has no %s, or CHEX_CPU holds it back",
@@ -272,16 +272,10 @@ static enum chex_precision cpu_usual_precision(const char *variant) {
     return tiles ? CHEX_BF16 : CHEX_FP32;
 }
 
-static enum chex_status cpu_devices(struct chex_gpu_list *out, struct chex_error *err) {
-    (void)err;
-    out->count = 0;
-    return CHEX_OK;
-}
-
 static const struct chex_engine_maps maps = {chex_cpu_class_maps, chex_cpu_features};
 static const struct chex_engine_timing timing = {cpu_op_times, chex_cpu_product_shares};
 static const struct chex_engine_capacity capacity = {cpu_bytes_with_batch, chex_cpu_limits};
-static const struct chex_engine_hardware hardware = {cpu_usual_precision, cpu_devices};
+static const struct chex_engine_hardware hardware = {.usual_precision = cpu_usual_precision};
 
 const struct chex_engine_impl chex_engine_cpu = {
     .name = "cpu",

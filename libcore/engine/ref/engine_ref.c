@@ -23,109 +23,66 @@ static enum chex_status ref_probe(char *text_out, size_t size, struct chex_error
     return CHEX_OK;
 }
 
-/* Allocates zeroed memory and adds it to r->bytes. Out of memory: sets *ok to false. */
-static void *alloc_counted(struct chex_ref_engine *r, size_t count, size_t size, bool *ok) {
-    void *p = chex_alloc_zeroed(count, size);
-    if (p)
-        r->bytes += (uint64_t)count * size;
-    else
-        *ok = false;
-    return p;
-}
-
 static size_t buffer_elements(const struct chex_ref_engine *r, int buffer) {
-    return (size_t)r->config.batch * (size_t)r->hw[buffer] * (size_t)r->hw[buffer] *
-           (size_t)r->net->buffers[buffer].channels;
+    return (size_t)r->base.config.batch * (size_t)r->hw[buffer] * (size_t)r->hw[buffer] *
+           (size_t)r->base.net->buffers[buffer].channels;
 }
 
-static bool alloc_buffers(struct chex_ref_engine *r) {
-    const struct chex_net *net = r->net;
-    bool ok = true;
-    r->buffers = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->buffers, &ok);
-    r->grads = alloc_counted(r, (size_t)net->buffer_count, sizeof *r->grads, &ok);
-    r->argmax = alloc_counted(r, (size_t)net->op_count, sizeof *r->argmax, &ok);
+static void alloc_buffers(struct chex_ref_engine *r) {
+    const struct chex_net *net = r->base.net;
+    r->buffers = chex_ref_alloc(&r->base, (size_t)net->buffer_count, sizeof *r->buffers);
+    r->grads = chex_ref_alloc(&r->base, (size_t)net->buffer_count, sizeof *r->grads);
+    r->argmax = chex_ref_alloc(&r->base, (size_t)net->op_count, sizeof *r->argmax);
     size_t largest = 0;
-    for (int i = 0; ok && i < net->buffer_count; i++) {
+    for (int i = 0; !r->base.failed && i < net->buffer_count; i++) {
         size_t count = buffer_elements(r, i);
         largest = count > largest ? count : largest;
-        r->buffers[i] = alloc_counted(r, count, sizeof(float), &ok);
-        if (r->config.training)
-            r->grads[i] = alloc_counted(r, count, sizeof(float), &ok);
+        r->buffers[i] = chex_ref_alloc(&r->base, count, sizeof(float));
+        if (r->base.config.training)
+            r->grads[i] = chex_ref_alloc(&r->base, count, sizeof(float));
     }
-    for (int i = 0; ok && i < net->op_count; i++)
-        if (r->config.training && net->ops[i].kind == CHEX_OP_MAXPOOL)
+    for (int i = 0; !r->base.failed && i < net->op_count; i++)
+        if (r->base.config.training && net->ops[i].kind == CHEX_OP_MAXPOOL)
             r->argmax[i] =
-                alloc_counted(r, buffer_elements(r, net->ops[i].out), sizeof(int32_t), &ok);
-    size_t image = (size_t)r->config.image_size * (size_t)r->config.image_size * 3;
-    r->image = alloc_counted(r, (size_t)r->config.batch * image, sizeof(float), &ok);
-    r->act = alloc_counted(r, largest, sizeof(float), &ok);
-    if (r->config.training)
-        r->dact = alloc_counted(r, largest, sizeof(float), &ok);
-    return ok;
+                chex_ref_alloc(&r->base, buffer_elements(r, net->ops[i].out), sizeof(int32_t));
+    size_t image = (size_t)r->base.config.image_size * (size_t)r->base.config.image_size * 3;
+    r->image = chex_ref_alloc(&r->base, (size_t)r->base.config.batch * image, sizeof(float));
+    r->act = chex_ref_alloc(&r->base, largest, sizeof(float));
+    if (r->base.config.training)
+        r->dact = chex_ref_alloc(&r->base, largest, sizeof(float));
 }
 
-static bool alloc_norms(struct chex_ref_engine *r) {
-    bool ok = true;
+static void alloc_norms(struct chex_ref_engine *r) {
     size_t widest = 1;
-    r->bns = alloc_counted(r, (size_t)r->net->bn_count, sizeof *r->bns, &ok);
-    for (int i = 0; ok && i < r->net->bn_count; i++) {
-        size_t channels = (size_t)r->net->bns[i].channels;
+    r->bns = chex_ref_alloc(&r->base, (size_t)r->base.net->bn_count, sizeof *r->bns);
+    for (int i = 0; !r->base.failed && i < r->base.net->bn_count; i++) {
+        size_t channels = (size_t)r->base.net->bns[i].channels;
+        double *all = chex_ref_alloc(&r->base, 3 * channels, sizeof *all);
         widest = channels > widest ? channels : widest;
-        r->bns[i].mean = alloc_counted(r, 2 * channels, sizeof(double), &ok);
-        if (ok)
-            r->bns[i].var = r->bns[i].mean + channels;
-        r->bns[i].inv = alloc_counted(r, channels, sizeof(double), &ok);
+        if (all)
+            r->bns[i] = (struct chex_ref_norm){all, all + channels, all + 2 * channels};
     }
-    if (r->config.training)
-        r->bn_sums = alloc_counted(r, 2 * widest, sizeof *r->bn_sums, &ok);
-    return ok;
+    if (r->base.config.training)
+        r->bn_sums = chex_ref_alloc(&r->base, 2 * widest, sizeof *r->bn_sums);
 }
 
-static bool alloc_vectors(struct chex_ref_engine *r) {
-    const struct chex_net *net = r->net;
-    size_t batch = (size_t)r->config.batch, classes = (size_t)net->classes, features = 1;
-    for (int i = 0; i < net->op_count; i++)
-        if (net->ops[i].kind == CHEX_OP_HEAD)
-            features = (size_t)net->ops[i].in_channels;
-    bool ok = true;
-    r->state = alloc_counted(r, net->state_count, sizeof(float), &ok);
-    r->pooled = alloc_counted(r, batch * features, sizeof(float), &ok);
-    r->logits = alloc_counted(r, batch * classes, sizeof(float), &ok);
-    r->forward_s = alloc_counted(r, (size_t)net->op_count, sizeof(double), &ok);
-    r->backward_s = alloc_counted(r, (size_t)net->op_count, sizeof(double), &ok);
-    if (r->config.training) {
-        r->moment1 = alloc_counted(r, net->state_count, sizeof(float), &ok);
-        r->moment2 = alloc_counted(r, net->state_count, sizeof(float), &ok);
-        if (r->config.ema_decay > 0)
-            r->ema = alloc_counted(r, net->state_count, sizeof(float), &ok);
-        r->dlogits = alloc_counted(r, batch * classes, sizeof(float), &ok);
-    }
-    return ok;
+static void alloc_vectors(struct chex_ref_engine *r) {
+    const struct chex_net *net = r->base.net;
+    const size_t batch = (size_t)r->base.config.batch, classes = (size_t)net->classes;
+    const size_t features = (size_t)net->ops[net->op_count - 1].in_channels;
+    chex_ref_alloc_parts(&r->base);
+    r->pooled = chex_ref_alloc(&r->base, batch * features, sizeof(float));
+    r->logits = chex_ref_alloc(&r->base, batch * classes, sizeof(float));
+    r->forward_s = chex_ref_alloc(&r->base, (size_t)net->op_count, sizeof(double));
+    r->backward_s = chex_ref_alloc(&r->base, (size_t)net->op_count, sizeof(double));
+    if (r->base.config.training)
+        r->dlogits = chex_ref_alloc(&r->base, batch * classes, sizeof(float));
 }
 
 static void ref_destroy(void *self) {
     struct chex_ref_engine *r = self;
-    if (!r)
-        return;
-    for (int i = 0; i < r->net->buffer_count; i++) {
-        if (r->buffers)
-            free(r->buffers[i]);
-        if (r->grads)
-            free(r->grads[i]);
-    }
-    for (int i = 0; r->argmax && i < r->net->op_count; i++)
-        free(r->argmax[i]);
-    for (int i = 0; r->bns && i < r->net->bn_count; i++) {
-        free(r->bns[i].mean);
-        free(r->bns[i].inv);
-    }
-    void *const parts[] = {r->hw,        r->state,      r->moment1, r->moment2, r->ema,
-                           r->buffers,   r->grads,      r->bns,     r->argmax,  r->image,
-                           r->act,       r->dact,       r->pooled,  r->logits,  r->dlogits,
-                           r->forward_s, r->backward_s, r->bn_sums};
-    for (size_t i = 0; i < CHEX_COUNT(parts); i++)
-        free(parts[i]);
-    chex_ref_ctx_release(&r->ctx);
+    if (r)
+        chex_ref_base_release(&r->base);
     free(r);
 }
 
@@ -138,19 +95,22 @@ static size_t largest_weight(const struct chex_net *net) {
 }
 
 static enum chex_status fill(struct chex_ref_engine *r, struct chex_error *err) {
-    bool ok = true;
-    r->hw = alloc_counted(r, (size_t)r->net->buffer_count, sizeof *r->hw, &ok);
-    if (ok)
-        CHEX_TRY(chex_net_shapes(r->net, r->config.image_size, r->hw, err));
-    if (!ok || !alloc_buffers(r) || !alloc_norms(r) || !alloc_vectors(r))
+    r->hw = chex_ref_alloc(&r->base, (size_t)r->base.net->buffer_count, sizeof *r->hw);
+    if (r->hw) {
+        CHEX_TRY(chex_net_shapes(r->base.net, r->base.config.image_size, r->hw, err));
+        alloc_buffers(r);
+        alloc_norms(r);
+        alloc_vectors(r);
+    }
+    if (r->base.failed)
         return chex_error_set(err, CHEX_E_RESOURCE,
-                              "engine ref: no memory for %s with %d images of %d px", r->net->model,
-                              r->config.batch, r->config.image_size);
-    size_t scratch = largest_weight(r->net);
-    CHEX_TRY(chex_ref_ctx_init(&r->ctx, r->config.threads, r->config.precision == CHEX_BF16,
-                               scratch, err));
-    r->bytes += scratch * sizeof(double);
-    r->plain = r->ctx;
+                              "engine ref: no memory for %s with %d images of %d px",
+                              r->base.net->model, r->base.config.batch, r->base.config.image_size);
+    size_t scratch = largest_weight(r->base.net);
+    CHEX_TRY(chex_ref_ctx_init(&r->base.ctx, r->base.config.threads,
+                               r->base.config.precision == CHEX_BF16, scratch, err));
+    r->base.bytes += scratch * sizeof(double);
+    r->plain = r->base.ctx;
     r->plain.bf16 = false;
     return CHEX_OK;
 }
@@ -171,8 +131,7 @@ static enum chex_status ref_create(const struct chex_engine_config *config, void
     struct chex_ref_engine *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "engine ref");
-    r->config = *config;
-    r->net = config->net;
+    r->base = (struct chex_ref_base){.name = "ref", .config = *config, .net = config->net};
     enum chex_status st = fill(r, err);
     if (st != CHEX_OK) {
         ref_destroy(r);
@@ -182,49 +141,19 @@ static enum chex_status ref_create(const struct chex_engine_config *config, void
     return CHEX_OK;
 }
 
-static enum chex_status part_of(struct chex_ref_engine *r, enum chex_state_part part,
-                                float **vector_out, struct chex_error *err) {
-    float *const parts[] = {r->state, r->moment1, r->moment2, r->ema};
-    if (!parts[part])
-        return chex_error_set(err, CHEX_E_FAIL,
-                              part == CHEX_STATE_EMA
-                                  ? "engine ref: it was made without a moving average"
-                                  : "engine ref: no optimiser moments: it was made for inference "
-                                    "only");
-    *vector_out = parts[part];
-    return CHEX_OK;
-}
-
-static enum chex_status ref_set(void *self, enum chex_state_part part, const float *state,
-                                struct chex_error *err) {
-    struct chex_ref_engine *r = self;
-    float *to = NULL;
-    CHEX_TRY(part_of(r, part, &to, err));
-    memcpy(to, state, r->net->state_count * sizeof *to);
-    return CHEX_OK;
-}
-
-static enum chex_status ref_get(void *self, enum chex_state_part part, float *state_out,
-                                struct chex_error *err) {
-    struct chex_ref_engine *r = self;
-    float *from = NULL;
-    CHEX_TRY(part_of(r, part, &from, err));
-    memcpy(state_out, from, r->net->state_count * sizeof *from);
-    return CHEX_OK;
-}
-
 static enum chex_status ref_infer(void *self, const struct chex_batch *batch, float *logits_out,
                                   struct chex_error *err) {
     struct chex_ref_engine *r = self;
     CHEX_TRY(chex_ref_walk_forward(r, batch, false, err));
-    memcpy(logits_out, r->logits, (size_t)batch->n * (size_t)r->net->classes * sizeof *logits_out);
+    memcpy(logits_out, r->logits,
+           (size_t)batch->n * (size_t)r->base.net->classes * sizeof *logits_out);
     return CHEX_OK;
 }
 
 static enum chex_status ref_class_maps(void *self, int image, float *maps_out,
                                        struct chex_error *err) {
     struct chex_ref_engine *r = self;
-    const struct chex_op *head = &r->net->ops[r->net->op_count - 1];
+    const struct chex_op *head = &r->base.net->ops[r->base.net->op_count - 1];
     const size_t hw = (size_t)r->hw[head->in];
     float *pooled = chex_alloc_zeroed(hw * hw * (size_t)head->in_channels, sizeof *pooled);
     if (!pooled)
@@ -238,7 +167,7 @@ static enum chex_status ref_features(void *self, int n, float *features_out,
                                      struct chex_error *err) {
     (void)err;
     const struct chex_ref_engine *r = self;
-    const struct chex_op *head = &r->net->ops[r->net->op_count - 1];
+    const struct chex_op *head = &r->base.net->ops[r->base.net->op_count - 1];
     memcpy(features_out, r->pooled, (size_t)n * (size_t)head->in_channels * sizeof *features_out);
     return CHEX_OK;
 }
@@ -247,13 +176,13 @@ static enum chex_status ref_pass(void *self, const struct chex_batch *batch, flo
                                  chex_grad_ready_fn ready, void *ready_arg,
                                  struct chex_pass_result *result_out, struct chex_error *err) {
     struct chex_ref_engine *r = self;
-    if (!r->config.training)
+    if (!r->base.config.training)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine ref: no training pass: it was made for inference only");
     double start = chex_clock_s();
     CHEX_TRY(chex_ref_walk_forward(r, batch, true, err));
-    double loss = chex_loss_mean(&r->config.loss, r->logits, batch->labels, batch->n,
-                                 r->net->classes, r->dlogits);
+    double loss = chex_loss_mean(&r->base.config.loss, r->logits, batch->labels, batch->n,
+                                 r->base.net->classes, r->dlogits);
     double middle = chex_clock_s();
     CHEX_TRY(chex_ref_walk_backward(r, batch->n, grad_out, ready, ready_arg, err));
     *result_out = (struct chex_pass_result){
@@ -270,44 +199,32 @@ struct update_loop {
 static void update_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct update_loop *l = arg;
-    const struct chex_param *p = &l->r->net->params[item];
-    const struct chex_update *u = p->offset < l->r->net->param_count ? l->trained : l->running;
+    const struct chex_param *p = &l->r->base.net->params[item];
+    const struct chex_update *u = p->offset < l->r->base.net->param_count ? l->trained : l->running;
     struct chex_update own;
-    if (chex_update_of_param(&l->r->config, u, (int)item, &own))
-        chex_update_param(&own, l->r->net, p, l->r->state + p->offset, l->r->moment1 + p->offset,
-                          l->r->moment2 + p->offset, l->grad + p->offset);
-    if (l->r->ema)
-        chex_ema_move(l->r->config.ema_decay, l->r->ema + p->offset, l->r->state + p->offset,
-                      p->count);
+    const bool frozen = !chex_update_of_param(&l->r->base.config, u, (int)item, &own);
+    chex_ref_step(&l->r->base, (int)item, &own, frozen, l->grad + p->offset);
 }
 
 static void sum_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct update_loop *l = arg;
-    chex_clip_sum(&l->r->clip, l->grad, l->r->net->param_count, (int)item);
+    chex_clip_sum(&l->r->base.clip, l->grad, l->r->base.net->param_count, (int)item);
 }
 
 static enum chex_status ref_update(void *self, const struct chex_update *update, const float *grad,
                                    struct chex_error *err) {
     struct chex_ref_engine *r = self;
-    if (!r->config.training)
+    if (!r->base.config.training)
         return chex_error_set(err, CHEX_E_FAIL,
                               "engine ref: no update: it was made for inference only");
     struct chex_update trained = *update;
     struct update_loop l = {.r = r, .trained = &trained, .running = update, .grad = grad};
     if (update->clip_norm > 0) {
-        chex_ref_each(&r->ctx, CHEX_NORM_PIECES, sum_item, &l);
-        trained = chex_clip_apply(&r->clip, update);
+        chex_ref_each(&r->base.ctx, CHEX_NORM_PIECES, sum_item, &l);
+        trained = chex_clip_apply(&r->base.clip, update);
     }
-    chex_ref_each(&r->ctx, (size_t)r->net->param_total, update_item, &l);
-    return CHEX_OK;
-}
-
-static enum chex_status ref_grad_norms(void *self, struct chex_grad_norms *out,
-                                       struct chex_error *err) {
-    (void)err;
-    struct chex_ref_engine *r = self;
-    chex_clip_take_norms(&r->clip, out);
+    chex_ref_each(&r->base.ctx, (size_t)r->base.net->param_total, update_item, &l);
     return CHEX_OK;
 }
 
@@ -315,27 +232,20 @@ static enum chex_status ref_grad_get(void *self, const float *grad, float *out,
                                      struct chex_error *err) {
     (void)err;
     const struct chex_ref_engine *r = self;
-    memcpy(out, grad, r->net->state_count * sizeof *out);
+    memcpy(out, grad, r->base.net->state_count * sizeof *out);
     return CHEX_OK;
 }
 
-static const char *ref_variant(void *self) {
-    (void)self;
-    return "plain";
-}
-
-static uint64_t ref_bytes(void *self) { return ((const struct chex_ref_engine *)self)->bytes; }
-
 static void ref_op_times(void *self, double *forward_s, double *backward_s) {
     const struct chex_ref_engine *r = self;
-    size_t bytes = (size_t)r->net->op_count * sizeof *forward_s;
+    size_t bytes = (size_t)r->base.net->op_count * sizeof *forward_s;
     memcpy(forward_s, r->forward_s, bytes);
     memcpy(backward_s, r->backward_s, bytes);
 }
 
 static void ref_product_shares(void *self, double *share_out) {
     const struct chex_ref_engine *r = self;
-    for (int i = 0; i < r->net->op_count; i++)
+    for (int i = 0; i < r->base.net->op_count; i++)
         share_out[i] = 1;
 }
 
@@ -349,15 +259,15 @@ const struct chex_engine_impl chex_engine_ref = {
     .check = ref_check,
     .create = ref_create,
     .destroy = ref_destroy,
-    .variant = ref_variant,
-    .bytes = ref_bytes,
-    .set = ref_set,
-    .get = ref_get,
+    .variant = chex_ref_variant,
+    .bytes = chex_ref_bytes,
+    .set = chex_ref_set,
+    .get = chex_ref_get,
     .grad_get = ref_grad_get,
     .infer = ref_infer,
     .pass = ref_pass,
     .update = ref_update,
-    .grad_norms = ref_grad_norms,
+    .grad_norms = chex_ref_grad_norms,
     .maps = &maps,
     .timing = &timing,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of the reference engine. engine_ref.c has create, destroy, state vectors and the table
- * of entries; ref_walk.c runs the op list forward and backward.
+ * The state of the reference engine. engine_ref.c has create, destroy and the table of entries;
+ * ref_base.c the state vectors; ref_walk.c runs the op list forward and backward.
  */
 #ifndef CHEX_ENGINE_REF_ENGINE_REF_H
 #define CHEX_ENGINE_REF_ENGINE_REF_H
@@ -16,18 +16,25 @@ struct chex_ref_norm {
         *inv; /* batch statistics; in infer the running ones. var is mean + channels */
 };
 
-struct chex_ref_engine {
+/* What the engines ref and head share: state vectors in host memory, in row-major order. It is the
+ * first member of both. */
+struct chex_ref_base {
+    const char *name; /* of the engine */
     struct chex_engine_config config;
     const struct chex_net *net;
-    struct chex_ref_ctx ctx;   /* with precision bf16: rounds stored values to bf16 */
-    struct chex_ref_ctx plain; /* never rounds; for values that are not stored */
-    uint64_t bytes;
-    int *hw; /* height of each buffer */
-
-    float *state;             /* state_count */
-    float *moment1, *moment2; /* state_count; NULL unless training */
-    float *ema;               /* state_count; NULL unless training with an average */
+    struct chex_ref_ctx ctx;          /* with precision bf16: rounds stored values */
+    float *parts[CHEX_STATE_EMA + 1]; /* by enum chex_state_part; NULL: not kept */
     struct chex_clip clip;
+    void **owned; /* all allocations */
+    size_t owned_count, owned_capacity;
+    uint64_t bytes; /* of them */
+    bool failed;    /* one of them */
+};
+
+struct chex_ref_engine {
+    struct chex_ref_base base;
+    struct chex_ref_ctx plain;      /* never rounds; for values that are not stored */
+    int *hw;                        /* height of each buffer */
     float **buffers;                /* buffer_count: (batch, hw, hw, channels) */
     float **grads;                  /* their gradients; NULL unless training */
     struct chex_ref_norm *bns;      /* bn_count */
@@ -41,6 +48,27 @@ struct chex_ref_engine {
     double *forward_s, *backward_s; /* op_count */
 };
 
+/* ---- ref_base.c ---- */
+/* Allocates zeroed memory that the engine owns. NULL: b->failed is true. */
+void *chex_ref_alloc(struct chex_ref_base *b, size_t count, size_t size);
+/* Allocates the parts that the configuration needs. */
+void chex_ref_alloc_parts(struct chex_ref_base *b);
+void chex_ref_base_release(struct chex_ref_base *b);
+/* The optimiser step and the moving average of one parameter; frozen: only the average. grad: of
+ * the parameter. */
+void chex_ref_step(struct chex_ref_base *b, int param, const struct chex_update *u, bool frozen,
+                   const float *grad);
+/* Entries of struct chex_engine_impl. */
+const char *chex_ref_variant(void *self);
+uint64_t chex_ref_bytes(void *self);
+enum chex_status chex_ref_set(void *self, enum chex_state_part part, const float *state,
+                              struct chex_error *err);
+enum chex_status chex_ref_get(void *self, enum chex_state_part part, float *state_out,
+                              struct chex_error *err);
+enum chex_status chex_ref_grad_norms(void *self, struct chex_grad_norms *out,
+                                     struct chex_error *err);
+
+/* ---- ref_walk.c ---- */
 /* Runs the op list forward and leaves the logits in r->logits. training: use batch statistics, else
  * the running ones. Fails only if config.sync does; backward too. */
 enum chex_status chex_ref_walk_forward(struct chex_ref_engine *r, const struct chex_batch *batch,
