@@ -51,36 +51,41 @@ static void axpy(double *restrict acc, double v, const double *restrict w, int c
         acc[c] += v * w[c];
 }
 
-/* One row (image, y) of the output. */
-static void forward_row(void *arg, size_t row, int worker) {
+/* The coordinate that output (by_input: input) coordinate `at` reads at tap k; -1: none. */
+static int source_of(const struct conv_loop *l, int at, int k, int size) {
+    const int s = l->win.stride;
+    int t = l->by_input ? at + l->win.pad - k : at * s - l->win.pad + k;
+    if (l->by_input)
+        t = t >= 0 && t % s == 0 ? t / s : -1;
+    return t < size ? t : -1;
+}
+
+/* One row (image, y) of the output; by_input: of the input's gradient. */
+static void conv_row(void *arg, size_t row, int worker) {
     (void)worker;
     const struct conv_loop *l = arg;
-    const struct chex_ref_map *x = l->x, *y = l->y;
-    const int image = (int)(row / (size_t)y->h), oy = (int)(row % (size_t)y->h);
-    const int k = l->win.kernel, s = l->win.stride, pad = l->win.pad;
-    for (int x0 = 0; x0 < y->w; x0 += PX)
-        for (int c0 = 0; c0 < y->c; c0 += CH) {
+    const struct chex_ref_map *from = l->by_input ? l->y : l->x, *to = l->by_input ? l->x : l->y;
+    const int image = (int)(row / (size_t)to->h), y = (int)(row % (size_t)to->h);
+    const int k = l->win.kernel;
+    for (int x0 = 0; x0 < to->w; x0 += PX)
+        for (int c0 = 0; c0 < to->c; c0 += CH) {
             double acc[PX][CH] = {{0}};
-            const int px = min_int(PX, y->w - x0), ch = min_int(CH, y->c - c0);
-            for (int kh = 0; kh < k; kh++) {
-                const int iy = oy * s - pad + kh;
-                if (iy < 0 || iy >= x->h)
-                    continue;
-                for (int kw = 0; kw < k; kw++) {
-                    const double *w =
-                        l->ctx->weights + (size_t)(kh * k + kw) * (size_t)x->c * (size_t)y->c;
-                    for (int i = 0; i < x->c; i++)
-                        for (int p = 0; p < px; p++) {
-                            const int ix = (x0 + p) * s - pad + kw;
-                            if (ix >= 0 && ix < x->w)
-                                axpy(acc[p], (double)chex_ref_at(x, image, iy, ix)[i],
-                                     w + (size_t)i * (size_t)y->c + c0, ch);
-                        }
-                }
+            const int px = min_int(PX, to->w - x0), ch = min_int(CH, to->c - c0);
+            for (int tap = 0; tap < k * k; tap++) {
+                const int fy = source_of(l, y, tap / k, from->h);
+                const double *w =
+                    l->ctx->weights + (size_t)tap * (size_t)from->c * (size_t)to->c + c0;
+                for (int i = 0; fy >= 0 && i < from->c; i++, w += to->c)
+                    for (int p = 0; p < px; p++) {
+                        const int fx = source_of(l, x0 + p, tap % k, from->w);
+                        if (fx >= 0)
+                            axpy(acc[p], (double)chex_ref_at(from, image, fy, fx)[i], w, ch);
+                    }
             }
             for (int p = 0; p < px; p++)
                 for (int c = 0; c < ch; c++)
-                    chex_ref_at(y, image, oy, x0 + p)[c0 + c] = chex_ref_store(l->ctx, acc[p][c]);
+                    chex_ref_at(to, image, y, x0 + p)[c0 + c] =
+                        l->by_input ? (float)acc[p][c] : chex_ref_store(l->ctx, acc[p][c]);
         }
 }
 
@@ -89,46 +94,7 @@ void chex_ref_conv_forward(const struct chex_ref_ctx *ctx, const struct chex_ref
                            const struct chex_ref_map *out) {
     struct conv_loop l = {.ctx = ctx, .x = x, .y = out, .weight = weight, .win = win};
     lay_out_weights(&l);
-    chex_ref_each(ctx, (size_t)out->n * (size_t)out->h, forward_row, &l);
-}
-
-/* The output coordinate that reads input coordinate i at tap k; -1: none. */
-static int output_of(int i, int k, const struct chex_ref_window *win, int size) {
-    const int t = i + win->pad - k;
-    return t >= 0 && t % win->stride == 0 && t / win->stride < size ? t / win->stride : -1;
-}
-
-/* One row (image, y) of the input's gradient. */
-static void data_row(void *arg, size_t row, int worker) {
-    (void)worker;
-    const struct conv_loop *l = arg;
-    const struct chex_ref_map *x = l->x, *y = l->y;
-    const int image = (int)(row / (size_t)x->h), iy = (int)(row % (size_t)x->h);
-    const int k = l->win.kernel;
-    for (int x0 = 0; x0 < x->w; x0 += PX)
-        for (int c0 = 0; c0 < x->c; c0 += CH) {
-            double acc[PX][CH] = {{0}};
-            const int px = min_int(PX, x->w - x0), ch = min_int(CH, x->c - c0);
-            for (int kh = 0; kh < k; kh++) {
-                const int oy = output_of(iy, kh, &l->win, y->h);
-                if (oy < 0)
-                    continue;
-                for (int kw = 0; kw < k; kw++) {
-                    const double *w =
-                        l->ctx->weights + (size_t)(kh * k + kw) * (size_t)x->c * (size_t)y->c;
-                    for (int o = 0; o < y->c; o++)
-                        for (int p = 0; p < px; p++) {
-                            const int ox = output_of(x0 + p, kw, &l->win, y->w);
-                            if (ox >= 0)
-                                axpy(acc[p], (double)chex_ref_at(y, image, oy, ox)[o],
-                                     w + (size_t)o * (size_t)x->c + c0, ch);
-                        }
-                }
-            }
-            for (int p = 0; p < px; p++)
-                for (int c = 0; c < ch; c++)
-                    chex_ref_at(x, image, iy, x0 + p)[c0 + c] = (float)acc[p][c];
-        }
+    chex_ref_each(ctx, (size_t)out->n * (size_t)out->h, conv_row, &l);
 }
 
 void chex_ref_conv_backward_data(const struct chex_ref_ctx *ctx, const struct chex_ref_map *dy,
@@ -137,7 +103,7 @@ void chex_ref_conv_backward_data(const struct chex_ref_ctx *ctx, const struct ch
     struct conv_loop l = {
         .ctx = ctx, .x = dx, .y = dy, .weight = weight, .win = win, .by_input = true};
     lay_out_weights(&l);
-    chex_ref_each(ctx, (size_t)dx->n * (size_t)dx->h, data_row, &l);
+    chex_ref_each(ctx, (size_t)dx->n * (size_t)dx->h, conv_row, &l);
 }
 
 /* acc[i][o] += in[i0 + i] * dy[o0 + o] over all pairs of pixels connected by tap (kh, kw). */
