@@ -133,7 +133,7 @@ struct chex_group;
 struct chex_launch;
 struct chex_reduce_memory;
 
-/* ---- Optional tables of an engine: NULL, or complete ---- */
+/* ---- Optional tables of an engine: NULL, or complete; an entry says if it may be NULL ---- */
 
 /* What the head saw of the images of the last call, which must have been infer. */
 struct chex_engine_maps {
