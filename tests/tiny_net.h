@@ -61,7 +61,7 @@ static inline bool tiny_holds_recorded(const struct chex_net *net, const float *
         const struct chex_param *p = &net->params[at];
         for (size_t i = 0; i < p->count; i++) {
             float want = ((float)i - 5) / 16 + (float)t;
-            if (!head && (p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS))
+            if (!head && chex_param_is_head(p))
                 want = TINY_UNREAD;
             good = good && state[p->offset + i] == want;
         }

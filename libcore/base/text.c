@@ -29,6 +29,11 @@ static int read_character(const char *text, uint32_t *value_out) {
     return more + 1;
 }
 
+bool chex_text_ends_with(const char *text, const char *suffix) {
+    const size_t n = strlen(text), k = strlen(suffix);
+    return n > k && strcmp(text + n - k, suffix) == 0;
+}
+
 bool chex_text_is_utf8(const char *text) {
     uint32_t value;
     for (int n; *text; text += n)

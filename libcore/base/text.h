@@ -15,6 +15,9 @@
 /* The plural ending: "%zu step%s", n, chex_text_s(n). */
 static inline const char *chex_text_s(uint64_t n) { return n == 1 ? "" : "s"; }
 
+/* Whether the text is longer than the suffix and ends with it. */
+bool chex_text_ends_with(const char *text, const char *suffix);
+
 /* Whether the text is valid UTF-8, without overlong forms and surrogates. JSON and HDF5 texts must
  * be. */
 bool chex_text_is_utf8(const char *text);

@@ -308,7 +308,7 @@ enum chex_status chex_evaluate_deploy(const struct chex_opt_set *set,
                               !s->data         ? "data DIR"
                               : !s->checkpoint ? "checkpoint FILE"
                                                : "output FILE.safetensors");
-    if (!chex_safetensors_is_name(s->output))
+    if (!chex_text_ends_with(s->output, ".safetensors"))
         return chex_error_set(err, CHEX_E_USAGE,
                               "--output %s: expected a name that ends in .safetensors", s->output);
     CHEX_TRY(chex_threshold_parse(s->threshold, &rule, err));

@@ -9,23 +9,19 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "evaluate/network.h"
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
 #include "model/onnx.h"
 #include "model/weights.h"
 
-static bool ends_with(const char *text, const char *suffix) {
-    const size_t n = strlen(text), k = strlen(suffix);
-    return n > k && strcmp(text + n - k, suffix) == 0;
-}
-
 static enum chex_status check_options(const struct chex_eval_settings *s, struct chex_error *err) {
     if (!s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval export needs --%s",
                               s->checkpoint ? "output FILE.safetensors or FILE.onnx"
                                             : "checkpoint FILE");
-    if (!ends_with(s->output, ".safetensors") && !ends_with(s->output, ".onnx"))
+    if (!chex_text_ends_with(s->output, ".safetensors") && !chex_text_ends_with(s->output, ".onnx"))
         return chex_error_set(
             err, CHEX_E_USAGE,
             "--output %s: expected the name of a file that ends in .safetensors or "
@@ -77,7 +73,7 @@ static enum chex_status write_onnx(const struct chex_eval_settings *s,
 
 /* A copy through export would lose what the file holds besides parameters. */
 static enum chex_status refuse_copy(const struct chex_eval_settings *s, struct chex_error *err) {
-    if (s->classes || !ends_with(s->output, ".safetensors") ||
+    if (s->classes || !chex_text_ends_with(s->output, ".safetensors") ||
         chex_weights_format(s->checkpoint) != CHEX_WEIGHTS_SAFETENSORS)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE, "--checkpoint %s is safetensors already: copy it",
@@ -94,9 +90,10 @@ enum chex_status chex_evaluate_export(const struct chex_eval_settings *s, struct
     if (st == CHEX_OK)
         st = chex_eval_file_lock(s->output, &lock, err);
     if (st == CHEX_OK)
-        st = ends_with(s->output, ".onnx") ? write_onnx(s, &n, err)
-                                           : chex_safetensors_write(s->output, n.net, n.state,
-                                                                    n.step, &n.about, NULL, 0, err);
+        st =
+            chex_text_ends_with(s->output, ".onnx")
+                ? write_onnx(s, &n, err)
+                : chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, NULL, 0, err);
     chex_eval_file_unlock(s->output, lock);
     if (st == CHEX_OK)
         chex_info("%s: %zu parameters of %s", s->output, n.net->param_count, n.net->model);

@@ -4,6 +4,7 @@
  * checked before it is used.
  */
 #include "infer/deployment.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -327,7 +328,7 @@ static enum chex_status read_json(const char *path, json_t **out, struct chex_er
 
 static enum chex_status read_any(const char *path, json_t **out, struct chex_error *err) {
     struct chex_safetensors_about about = {0};
-    if (!chex_safetensors_is_name(path))
+    if (!chex_text_ends_with(path, ".safetensors"))
         return read_json(path, out, err);
     CHEX_TRY(chex_safetensors_open(path, NULL, &about, err));
     enum chex_status st =

@@ -36,17 +36,6 @@ const char *const chex_net_names[] = {
 const size_t chex_net_count = 0 CHEX_NETWORKS(ONE);
 #undef ONE
 
-static bool grow(void **array, int count, size_t size) {
-    /* The capacity is a power of two; the array is full when count is a power of two. */
-    if (count & (count - 1))
-        return true;
-    size_t cap = count ? (size_t)count * 2 : 1;
-    void *p = realloc(*array, cap * size);
-    if (p)
-        *array = p;
-    return p != NULL;
-}
-
 static bool failed(const struct chex_net *net) { return !net || net->op_count < 0; }
 static int fail_build(struct chex_net *net) {
     if (net)
@@ -70,7 +59,8 @@ struct chex_net *chex_net_new(const char *model, int classes) {
 }
 
 int chex_net_add_buffer(struct chex_net *net, int channels) {
-    if (failed(net) || !grow((void **)&net->buffers, net->buffer_count, sizeof *net->buffers))
+    if (failed(net) || !chex_alloc_grow(&net->buffers, (size_t)net->buffer_count,
+                                        &net->buffer_capacity, sizeof *net->buffers))
         return fail_build(net);
     net->buffers[net->buffer_count] = (struct chex_buffer){.channels = channels, .from_op = -1};
     return net->buffer_count++;
@@ -78,7 +68,8 @@ int chex_net_add_buffer(struct chex_net *net, int channels) {
 
 static int add_param(struct chex_net *net, const char *name, const char *suffix,
                      enum chex_param_kind kind, int d0, int d1, int d2, int d3) {
-    if (failed(net) || !grow((void **)&net->params, net->param_total, sizeof *net->params))
+    if (failed(net) || !chex_alloc_grow(&net->params, (size_t)net->param_total,
+                                        &net->param_capacity, sizeof *net->params))
         return fail_build(net);
     struct chex_param *p = &net->params[net->param_total];
     *p = (struct chex_param){.kind = kind, .layer = net->layer, .dims = {d0, d1, d2, d3}};
@@ -89,7 +80,8 @@ static int add_param(struct chex_net *net, const char *name, const char *suffix,
 }
 
 int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int channels) {
-    if (failed(net) || !grow((void **)&net->bns, net->bn_count, sizeof *net->bns))
+    if (failed(net) ||
+        !chex_alloc_grow(&net->bns, (size_t)net->bn_count, &net->bn_capacity, sizeof *net->bns))
         return fail_build(net);
     struct chex_bn *bn = &net->bns[net->bn_count];
     *bn = (struct chex_bn){.channels = channels, .buffer = buffer};
@@ -104,7 +96,8 @@ int chex_net_add_bn(struct chex_net *net, const char *name, int buffer, int chan
 /* Adds an op without side input or parameters, which the caller adds. NULL: the building failed. */
 static struct chex_op *add_op(struct chex_net *net, enum chex_op_kind kind, const char *name,
                               struct chex_operand in, int out) {
-    if (failed(net) || !grow((void **)&net->ops, net->op_count, sizeof *net->ops)) {
+    if (failed(net) ||
+        !chex_alloc_grow(&net->ops, (size_t)net->op_count, &net->op_capacity, sizeof *net->ops)) {
         fail_build(net);
         return NULL;
     }
@@ -430,7 +423,6 @@ void chex_net_init_state(const struct chex_net *net, uint64_t seed, int threads,
 void chex_net_init_head(const struct chex_net *net, uint64_t seed, float *state) {
     const struct init init = {net, seed, state};
     for (int i = 0; i < net->param_total; i++)
-        if (net->params[i].kind == CHEX_PARAM_FC_WEIGHT ||
-            net->params[i].kind == CHEX_PARAM_FC_BIAS)
+        if (chex_param_is_head(&net->params[i]))
             init_part(&init, i, 0, net->params[i].count);
 }

@@ -61,6 +61,10 @@ struct chex_param {
                   or bottleneck block; the last one is the head with its batch norm */
 };
 
+static inline bool chex_param_is_head(const struct chex_param *p) {
+    return p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS;
+}
+
 struct chex_bn {
     char name[CHEX_NET_NAME_BYTES]; /* "features.norm0" */
     int channels;
@@ -108,6 +112,7 @@ struct chex_net {
     float mean[3], std[3];     /* pixel normalisation: (grey / 255 - mean[c]) / std[c] */
     float bn_eps, bn_momentum;
     int layer; /* of the parameters that are added now; at the end, of the head */
+    size_t op_capacity, buffer_capacity, bn_capacity, param_capacity;
 };
 
 /* Names of the known networks, NULL-terminated, for the option table. Help lists the first

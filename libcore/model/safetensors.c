@@ -463,12 +463,6 @@ void chex_safetensors_about_release(struct chex_safetensors_about *about) {
     *about = (struct chex_safetensors_about){0};
 }
 
-bool chex_safetensors_is_name(const char *path) {
-    static const char suffix[] = ".safetensors";
-    const size_t n = strlen(path), k = sizeof suffix - 1;
-    return n > k && strcmp(path + n - k, suffix) == 0;
-}
-
 bool chex_safetensors_may_be(const struct chex_safetensors_about *about,
                              const char *const *class_names, int classes) {
     bool same = about->classes == classes;

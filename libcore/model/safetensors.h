@@ -68,9 +68,6 @@ enum chex_status chex_statistics_read(const struct chex_tensor_set *set,
                                       struct chex_error *err);
 void chex_statistics_destroy(struct chex_statistic *statistics, int count); /* NULL allowed */
 
-/* Whether the name ends in .safetensors. */
-bool chex_safetensors_is_name(const char *path);
-
 /* Whether the file's head can have these classes: its class names are equal, or unknown. */
 bool chex_safetensors_may_be(const struct chex_safetensors_about *about,
                              const char *const *class_names, int classes);

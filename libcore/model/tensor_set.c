@@ -139,10 +139,6 @@ static void copy_values(const struct chex_tensor *t, float *out) {
 
 /* ---- tensors and parameters ---- */
 
-static bool is_head(const struct chex_param *p) {
-    return p->kind == CHEX_PARAM_FC_WEIGHT || p->kind == CHEX_PARAM_FC_BIAS;
-}
-
 static bool same_shape(const struct chex_tensor *t, const struct chex_param *p) {
     bool same = t->rank == (size_t)p->rank;
     for (int i = 0; same && i < p->rank; i++)
@@ -239,7 +235,7 @@ static enum chex_status match(const struct chex_tensor_set *set, const struct ch
         const struct chex_tensor *t = &set->tensors[i];
         const int at = find_param(net, t);
         if (at >= 0 && m->found[at]) {
-            m->deep_head = is_head(&net->params[at]);
+            m->deep_head = chex_param_is_head(&net->params[at]);
             if (!m->deep_head)
                 return chex_error_set(err, CHEX_E_DATA,
                                       "%s: '%.100s' and '%.100s' are one parameter", set->path,
@@ -257,7 +253,7 @@ static enum chex_status match(const struct chex_tensor_set *set, const struct ch
 static bool head_fits(const struct match *m, const struct chex_net *net) {
     bool fits = !m->deep_head;
     for (int i = 0; i < net->param_total; i++)
-        if (is_head(&net->params[i]))
+        if (chex_param_is_head(&net->params[i]))
             fits = fits && m->found[i] && same_shape(m->found[i], &net->params[i]);
     return fits;
 }
@@ -267,7 +263,7 @@ static enum chex_status load_all(const struct chex_tensor_set *set, const struct
                                  struct chex_error *err) {
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
-        if (is_head(p) && !head)
+        if (chex_param_is_head(p) && !head)
             continue;
         if (!m->found[i])
             return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s' (required by %s)%s%.100s%s",
@@ -344,7 +340,7 @@ static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net 
                 same_shape(t, p) || is_one_channel(t, p, net) ? FITS_BY_SHAPE : FITS_BY_NAME;
     }
     for (int i = 0; found && i < net->param_total; i++)
-        if (!is_head(&net->params[i]) && found[i] < fit)
+        if (!chex_param_is_head(&net->params[i]) && found[i] < fit)
             fit = found[i];
     free(found);
     return fit;

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/fs.h"
+#include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/torch_file.h"
 #include "model/training_facts.h"
@@ -41,18 +42,13 @@ static bool is_pickle(const unsigned char head[HEAD_BYTES], size_t n) {
            (n < HEAD_BYTES || memcmp(head + 4, zeros, sizeof zeros) != 0);
 }
 
-static bool ends_with(const char *text, const char *suffix) {
-    const size_t n = strlen(text), k = strlen(suffix);
-    return n > k && strcmp(text + n - k, suffix) == 0;
-}
-
 enum chex_weights_format chex_weights_format(const char *path) {
     unsigned char head[HEAD_BYTES];
     const size_t n = read_head(path, head);
     if (is_pickle(head, n) || (n >= 4 && memcmp(head, "PK\3\4", 4) == 0))
         return CHEX_WEIGHTS_TORCH;
     return (n == HEAD_BYTES && memcmp(head, "\x89HDF\r\n\x1a\n", HEAD_BYTES) == 0) ||
-                   ends_with(path, ".h5")
+                   chex_text_ends_with(path, ".h5")
                ? CHEX_WEIGHTS_CHECKPOINT
                : CHEX_WEIGHTS_SAFETENSORS;
 }
