@@ -32,6 +32,24 @@ json_t *chex_result_of_fields(const struct chex_result_field *f) {
     return NULL;
 }
 
+void chex_json_append(json_t **array, json_t *value) {
+    if (!*array)
+        json_decref(value);
+    else if (json_array_append_new(*array, value) != 0) {
+        json_decref(*array);
+        *array = NULL;
+    }
+}
+
+void chex_json_set(json_t **object, const char *key, json_t *value) {
+    if (!*object)
+        json_decref(value);
+    else if (json_object_set_new(*object, key, value) != 0) {
+        json_decref(*object);
+        *object = NULL;
+    }
+}
+
 json_t *chex_result_texts(char *const *texts, size_t count) {
     json_t *array = json_array();
     for (size_t i = 0; i < count; i++)

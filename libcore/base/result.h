@@ -65,6 +65,12 @@ static inline json_t *chex_json_signed(int64_t value) { return json_integer(valu
 static inline json_t *chex_json_unsigned(uint64_t value) { return json_integer((json_int_t)value); }
 static inline json_t *chex_json_same(json_t *value) { return value; }
 
+/* Objects and arrays that are built in a loop: append and set take the reference of `value`. If it
+ * is NULL or there is no memory, they release the container and make it NULL; on NULL they only
+ * release the value. So only the end result needs a check, as chex_result() does for its fields. */
+void chex_json_append(json_t **array, json_t *value);
+void chex_json_set(json_t **object, const char *key, json_t *value);
+
 /* An array of strings; an object with a number for each name. */
 json_t *chex_result_texts(char *const *texts, size_t count);
 json_t *chex_result_counts(char *const *names, const size_t *numbers, size_t count);

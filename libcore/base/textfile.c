@@ -26,6 +26,16 @@ enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
     return st;
 }
 
+enum chex_status chex_textfile_open_in(const char *dir, const char *name, struct chex_textfile *t,
+                                       struct chex_error *err) {
+    char *path = chex_fs_join(dir, name);
+    *t = (struct chex_textfile){0};
+    enum chex_status st =
+        path ? chex_textfile_open(path, t, err) : chex_error_memory(err, "%s/%s", dir, name);
+    free(path);
+    return st;
+}
+
 enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status st,
                                      struct chex_error *err) {
     if (!t->f)

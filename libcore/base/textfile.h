@@ -19,6 +19,10 @@ struct chex_textfile {
 enum chex_status chex_textfile_open(const char *path, struct chex_textfile *t,
                                     struct chex_error *err);
 
+/* The same for DIR/NAME. */
+enum chex_status chex_textfile_open_in(const char *dir, const char *name, struct chex_textfile *t,
+                                       struct chex_error *err);
+
 /* Renames the file to `path` if `st` is CHEX_OK and all writes succeeded. Otherwise removes it.
  * Returns `st`, or the error found here. */
 enum chex_status chex_textfile_close(struct chex_textfile *t, enum chex_status st,

@@ -112,32 +112,15 @@ static enum chex_status put_json(FILE *to, const struct chex_external *x, struct
     return chex_result_print(to, chex_external_json(x), NULL, JSON_INDENT(2), err);
 }
 
-static enum chex_status put_csv(FILE *to, const struct chex_external *x, struct chex_error *err) {
-    (void)err;
-    chex_external_put_csv(to, x);
-    return CHEX_OK;
-}
-
-static enum chex_status write_file(const struct external *x, const char *dir, const char *name,
-                                   enum chex_status (*put)(FILE *, const struct chex_external *,
-                                                           struct chex_error *),
-                                   struct chex_error *err) {
-    struct chex_textfile t;
-    char *path = chex_fs_join(dir, name);
-    enum chex_status st =
-        path ? chex_textfile_open(path, &t, err) : chex_error_memory(err, "the results");
-    if (st == CHEX_OK)
-        st = chex_textfile_close(&t, put(t.f, x->result, err), err);
-    free(path);
-    return st;
-}
-
 static enum chex_status write_all(const struct external *x, const char *dir,
                                   struct chex_error *err) {
     for (int i = 0; i < x->names->count; i++)
         CHEX_TRY(write_set(x, i, dir, err));
-    CHEX_TRY(write_file(x, dir, CSV_FILE, put_csv, err));
-    return write_file(x, dir, KEY_FILE, put_json, err);
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open_in(dir, CSV_FILE, &t, err));
+    CHEX_TRY(chex_textfile_close(&t, chex_external_put_csv(t.f, x->result, err), err));
+    CHEX_TRY(chex_textfile_open_in(dir, KEY_FILE, &t, err));
+    return chex_textfile_close(&t, put_json(t.f, x->result, err), err);
 }
 
 static enum chex_status publish(const struct external *x, struct chex_error *err) {

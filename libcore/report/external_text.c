@@ -3,22 +3,26 @@
  * Several sets as JSON, CSV and text.
  */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/result.h"
-#include "base/text.h"
-#include "report/figure_text.h"
+#include "report/table.h"
 #include "stats/external.h"
 
-static const struct {
-    const char *name, *drop;
-} texts[CHEX_EXTERNAL_FIGURES] = {
-    [CHEX_EXTERNAL_AUROC] = {"auroc", "auroc_drop"},
-    [CHEX_EXTERNAL_SENSITIVITY] = {"sensitivity", "sensitivity_drop"},
-    [CHEX_EXTERNAL_SPECIFICITY] = {"specificity", "specificity_drop"},
-    [CHEX_EXTERNAL_SLOPE] = {"calibration_slope", "calibration_slope_drop"},
-    [CHEX_EXTERNAL_INTERCEPT] = {"calibration_intercept", "calibration_intercept_drop"},
-};
+#define OF_CELL(name, figure_of)                                                                   \
+    {name, name, offsetof(struct chex_external_cell, figure[CHEX_EXTERNAL_##figure_of])}, {        \
+        name "_drop", name "_drop",                                                                \
+            offsetof(struct chex_external_cell, drop[CHEX_EXTERNAL_##figure_of])                   \
+    }
+static const struct chex_column columns[] = {
+    OF_CELL("auroc", AUROC), OF_CELL("sensitivity", SENSITIVITY),
+    OF_CELL("specificity", SPECIFICITY), OF_CELL("calibration_slope", SLOPE),
+    OF_CELL("calibration_intercept", INTERCEPT)};
+static const struct chex_column mean_columns[] = {
+    {"common_mean", "common_mean", offsetof(struct chex_external_mean, own)},
+    {"common_mean_of_first", "common_mean_of_first", offsetof(struct chex_external_mean, first)},
+    {"mean_drop", "mean_drop", offsetof(struct chex_external_mean, drop)}};
 
 static const char *class_name(const struct chex_external *x, int c) {
     return x->set[0].scores->per_class[c].name;
@@ -26,88 +30,64 @@ static const char *class_name(const struct chex_external *x, int c) {
 
 /* ---- JSON ---- */
 
-static json_t *set_facts_json(const struct chex_external *x, int k) {
+static json_t *set_json(const struct chex_external *x, int k) {
     const struct chex_external_set *set = &x->set[k];
     const struct chex_external_mean *m = &x->mean[k];
     const struct chex_scores *s = set->scores;
-    return chex_result(
+    json_t *o = chex_result(
         CHEX_MEMBER(set, name), CHEX_MEMBER(set, data), CHEX_MEMBER(set, title),
         CHEX_FIELD("images", s->table->rows), CHEX_FIELD_IF(s->patients, "patients", s->patients),
         CHEX_MEMBER(s, mean), CHEX_FIELD("mean_ci_low", s->mean_interval.low),
         CHEX_FIELD("mean_ci_high", s->mean_interval.high), CHEX_FIELD("defined_count", s->defined),
         CHEX_FIELD("common_classes", m->classes));
-}
-
-static json_t *set_json(const struct chex_external *x, int k) {
-    const struct chex_external_mean *m = &x->mean[k];
-    json_t *o = set_facts_json(x, k);
-    return chex_json_checked(
-        o, chex_figure_add_json(o, "common_mean", "common_mean", &m->own) &&
-               chex_figure_add_json(o, "common_mean_of_first", "common_mean_of_first", &m->first) &&
-               chex_figure_add_json(o, "mean_drop", "mean_drop", &m->drop));
+    chex_columns_set(&o, mean_columns, CHEX_COUNT(mean_columns), m);
+    return o;
 }
 
 static json_t *cell_json(const struct chex_external *x, int c, int k) {
-    const struct chex_external_cell *cell = &x->cell[c * x->sets + k];
     const struct chex_class_score *score = &x->set[k].scores->per_class[c];
     json_t *o =
         chex_result(CHEX_FIELD("set", x->set[k].name), CHEX_MEMBER(score, positives),
                     CHEX_MEMBER(score, negatives),
                     CHEX_FIELD("threshold", x->set[k].figures->per_class[c].operating.threshold));
-    bool good = o != NULL;
-    for (int f = 0; good && f < CHEX_EXTERNAL_FIGURES; f++)
-        good = chex_figure_add_json(o, texts[f].name, texts[f].name, &cell->figure[f]) &&
-               chex_figure_add_json(o, texts[f].drop, texts[f].drop, &cell->drop[f]);
-    return chex_json_checked(o, good);
+    chex_columns_set(&o, columns, CHEX_COUNT(columns), &x->cell[c * x->sets + k]);
+    return o;
 }
 
 static json_t *class_json(const struct chex_external *x, int c) {
     json_t *sets = json_array();
-    bool good = sets != NULL;
-    for (int k = 0; good && k < x->sets; k++)
-        good = chex_json_append(sets, cell_json(x, c, k));
-    if (!good)
-        return chex_json_checked(sets, false);
+    for (int k = 0; k < x->sets; k++)
+        chex_json_append(&sets, cell_json(x, c, k));
     return chex_result(CHEX_FIELD("name", class_name(x, c)), CHEX_FIELD("sets", sets));
 }
 
 json_t *chex_external_json(const struct chex_external *x) {
     json_t *sets = json_array(), *classes = json_array();
-    bool good = sets && classes;
-    for (int k = 0; good && k < x->sets; k++)
-        good = chex_json_append(sets, set_json(x, k));
-    for (int c = 0; good && c < x->classes; c++)
-        good = chex_json_append(classes, class_json(x, c));
-    if (good)
-        return chex_result(CHEX_FIELD("schema", "chexnet-external"), CHEX_FIELD("version", 1),
-                           CHEX_FIELD("tool_version", CHEXNET_VERSION), CHEX_FIELD("sets", sets),
-                           CHEX_FIELD("classes", classes));
-    json_decref(sets);
-    json_decref(classes);
-    return NULL;
+    for (int k = 0; k < x->sets; k++)
+        chex_json_append(&sets, set_json(x, k));
+    for (int c = 0; c < x->classes; c++)
+        chex_json_append(&classes, class_json(x, c));
+    return chex_result(CHEX_FIELD("schema", "chexnet-external"), CHEX_FIELD("version", 1),
+                       CHEX_FIELD("tool_version", CHEXNET_VERSION), CHEX_FIELD("sets", sets),
+                       CHEX_FIELD("classes", classes));
 }
 
 /* ---- CSV ---- */
 
-void chex_external_put_csv(FILE *to, const struct chex_external *x) {
-    fputs("class,set,positives,negatives", to);
-    for (int f = 0; f < CHEX_EXTERNAL_FIGURES; f++)
-        fprintf(to, ",%s,%s_ci_low,%s_ci_high,%s,%s_ci_low,%s_ci_high", texts[f].name,
-                texts[f].name, texts[f].name, texts[f].drop, texts[f].drop, texts[f].drop);
-    putc('\n', to);
+enum chex_status chex_external_put_csv(FILE *to, const struct chex_external *x,
+                                       struct chex_error *err) {
+    char names[CHEX_COLUMN_NAMES_BYTES] = "";
+    struct chex_text_line line = {names, sizeof names, 0};
+    json_t *rows = json_array();
     for (int c = 0; c < x->classes; c++)
         for (int k = 0; k < x->sets; k++) {
-            const struct chex_external_cell *cell = &x->cell[c * x->sets + k];
-            const struct chex_class_score *score = &x->set[k].scores->per_class[c];
-            chex_text_put_cell(to, score->name);
-            chex_csv_put_text(to, x->set[k].name);
-            fprintf(to, ",%zu,%zu", score->positives, score->negatives);
-            for (int f = 0; f < CHEX_EXTERNAL_FIGURES; f++) {
-                chex_csv_put_figure(to, &cell->figure[f]);
-                chex_csv_put_figure(to, &cell->drop[f]);
-            }
-            putc('\n', to);
+            json_t *row = cell_json(x, c, k);
+            chex_json_set(&row, "class", chex_json_text(class_name(x, c)));
+            chex_json_append(&rows, row);
         }
+    chex_text_append(&line, "class,set,positives,negatives");
+    chex_columns_names(&line, columns, CHEX_COUNT(columns));
+    return chex_csv_write(to, names, rows, err);
 }
 
 /* ---- text ---- */
@@ -117,11 +97,8 @@ struct widths {
 };
 
 static struct widths measure(const struct chex_external *x) {
-    struct widths w = {19, 3};
-    for (int c = 0; c < x->classes; c++) {
-        const int n = chex_text_columns(class_name(x, c));
-        w.class_name = n > w.class_name ? n : w.class_name;
-    }
+    const struct chex_scores *first = x->set[0].scores;
+    struct widths w = {chex_names_width(first->table->class_names, first->classes, 19), 3};
     for (int k = 0; k < x->sets; k++) {
         const int n = chex_text_columns(x->set[k].name);
         w.set = n > w.set ? n : w.set;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "report/report.h"
+#include "report/table.h"
 
 /* One section of the page. It has a heading of level 2 and a line in the table of contents. */
 struct chex_html_section {
@@ -46,6 +47,10 @@ void chex_html_put_number(FILE *to, double v, int digits);
 
 /* A paragraph of fixed text, in the colour of notes. */
 void chex_html_note(FILE *to, const char *text);
+
+/* Rows are struct chex_shortcut. */
+enum { CHEX_SHORTCUT_COLUMNS = 4 };
+extern const struct chex_column chex_shortcut_columns[CHEX_SHORTCUT_COLUMNS];
 
 /* ---- sections ---- */
 

@@ -6,12 +6,11 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/fs.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/textfile.h"
+#include "report/table.h"
 #include "stats/delong.h"
 
 const char *const chex_paired_report_files[] = {"compare.json", "compare.csv", "compare.svg", NULL};
@@ -200,13 +199,11 @@ static json_t *class_json(const struct chex_paired_report *r, const struct chex_
         CHEX_FIELD("verdict", verdict[0]), CHEX_FIELD("verdict_second", verdict[1]));
 }
 
+/* The findings of a comparison. */
 static json_t *classes_json(const struct chex_paired_report *r, const struct chex_paired *p) {
     json_t *classes = json_array();
     for (int c = 0; c < p->classes; c++)
-        if (json_array_append_new(classes, class_json(r, p, &p->per_class[c])) != 0) {
-            json_decref(classes);
-            return NULL;
-        }
+        chex_json_append(&classes, class_json(r, p, &p->per_class[c]));
     return classes;
 }
 
@@ -229,10 +226,7 @@ static json_t *list_json(const struct chex_paired_report *r, size_t count,
                          json_t *(*item)(const struct chex_paired_report *r, size_t i)) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        if (json_array_append_new(list, item(r, i)) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+        chex_json_append(&list, item(r, i));
     return list;
 }
 
@@ -282,57 +276,23 @@ static enum chex_status write_json(FILE *f, const struct chex_paired_report *r,
     return chex_result_print(f, chex_paired_report_json(r), NULL, JSON_INDENT(2), err);
 }
 
-/* ---- compare.csv ---- */
-
-static void put_number(FILE *f, double v) {
-    if (isnan(v))
-        fputs(",nan", f); /* never "-nan" */
-    else
-        fprintf(f, ",%.9g", v);
-}
-
-static void put_verdict(FILE *f, enum chex_margin_verdict v) {
-    fprintf(f, ",%s", chex_margin_verdict_names[v] ? chex_margin_verdict_names[v] : "");
-}
-
-static void put_row(FILE *f, const struct chex_paired_report *r, size_t i,
-                    const struct chex_paired_class *k) {
-    const double numbers[] = {
-        k->auroc[0], k->auroc[1], k->difference, k->interval.low,  k->interval.high, k->p_value,
-        k->p_holm,   k->se,       k->df,         k->bootstrap.low, k->bootstrap.high};
-    chex_text_put_cell(f, r->file[0].path);
-    putc(',', f);
-    chex_text_put_cell(f, r->file[1 + i].path);
-    putc(',', f);
-    chex_text_put_cell(f, k->name ? k->name : "mean");
-    if (k->name)
-        fprintf(f, ",%zu,%zu,%zu", k->positives, k->negatives, k->masked);
-    else
-        fputs(",,,", f);
-    if (k->name && r->compared[i]->patients)
-        fprintf(f, ",%zu,%zu", k->positive_patients, k->negative_patients);
-    else
-        fputs(",,", f);
-    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
-        put_number(f, numbers[n]);
-    put_verdict(f, k->verdict[0]);
-    put_verdict(f, k->verdict[1]);
-    putc('\n', f);
-}
-
 static enum chex_status write_csv(FILE *f, const struct chex_paired_report *r,
                                   struct chex_error *err) {
-    (void)err;
-    fputs("first,second,class,positives,negatives,masked,positive_patients,negative_patients,"
-          "auroc_first,auroc_second,difference,ci_low,ci_high,p_value,p_holm,se,df,bootstrap_low,"
-          "bootstrap_high,verdict,verdict_second\n",
-          f);
-    for (size_t i = 0; i < r->count; i++) {
-        for (int c = 0; c < r->compared[i]->classes; c++)
-            put_row(f, r, i, &r->compared[i]->per_class[c]);
-        put_row(f, r, i, &r->compared[i]->mean);
-    }
-    return CHEX_OK;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < r->count; i++)
+        for (int c = 0; c <= r->compared[i]->classes; c++) {
+            const struct chex_paired *p = r->compared[i];
+            json_t *row = class_json(r, p, c < p->classes ? &p->per_class[c] : &p->mean);
+            chex_json_set(&row, "first", chex_json_text(r->file[0].path));
+            chex_json_set(&row, "second", chex_json_text(r->file[1 + i].path));
+            chex_json_append(&rows, row);
+        }
+    return chex_csv_write(
+        f,
+        "first,second,class=name,positives?,negatives?,masked?,positive_patients?,"
+        "negative_patients?,auroc_first,auroc_second,difference,ci_low,ci_high,p_value,p_holm,se,"
+        "df,bootstrap_low,bootstrap_high,verdict?,verdict_second?",
+        rows, err);
 }
 
 static enum chex_status write_svg(FILE *f, const struct chex_paired_report *r,
@@ -344,20 +304,14 @@ static enum chex_status write_svg(FILE *f, const struct chex_paired_report *r,
 
 enum chex_status chex_paired_report_write(const struct chex_paired_report *r, const char *dir,
                                           struct chex_error *err) {
-    /* In the same order as chex_paired_report_files. */
+    /* In the order of chex_paired_report_files. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_paired_report *,
                                                struct chex_error *) = {write_json, write_csv,
                                                                        write_svg};
-    for (size_t i = 0; chex_paired_report_files[i]; i++) {
-        char *path = chex_fs_join(dir, chex_paired_report_files[i]);
-        if (!path)
-            return chex_error_memory(err, "%s", dir);
+    for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
         struct chex_textfile t;
-        enum chex_status st = chex_textfile_open(path, &t, err);
-        if (st == CHEX_OK)
-            st = chex_textfile_close(&t, writers[i](t.f, r, err), err);
-        free(path);
-        CHEX_TRY(st);
+        CHEX_TRY(chex_textfile_open_in(dir, chex_paired_report_files[i], &t, err));
+        CHEX_TRY(chex_textfile_close(&t, writers[i](t.f, r, err), err));
     }
     return CHEX_OK;
 }

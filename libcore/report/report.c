@@ -6,14 +6,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/textfile.h"
 #include "report/figures_text.h"
+#include "report/table.h"
 #include "stats/delong.h"
 
 const char *const chex_report_files[] = {
@@ -24,6 +23,21 @@ static double published(const struct chex_report *r, int c) {
     return r->published ? chex_published_auroc(r->published, r->published->headline,
                                                r->scores->per_class[c].name)
                         : NAN;
+}
+
+struct chex_report_row chex_report_row(const struct chex_report *r, int c) {
+    const struct chex_scores *s = r->scores;
+    if (c == s->classes)
+        return (struct chex_report_row){.auroc = s->mean,
+                                        .published = chex_report_shared_mean(r).published,
+                                        .interval = s->mean_interval,
+                                        .too_few = s->too_few && s->config.replicates};
+    const struct chex_class_score *k = &s->per_class[c];
+    return (struct chex_report_row){.score = k,
+                                    .auroc = k->auroc,
+                                    .published = published(r, c),
+                                    .interval = k->interval,
+                                    .too_few = k->too_few && s->config.replicates};
 }
 
 struct chex_report_shared chex_report_shared_mean(const struct chex_report *r) {
@@ -87,40 +101,31 @@ void chex_report_put_source(const struct chex_report *r, FILE *to,
 
 /* ---- the table ---- */
 
-static const char *number(double v, char buf[16]) {
-    if (isnan(v))
-        snprintf(buf, 16, "%s", "-");
-    else
-        snprintf(buf, 16, "%.4f", v);
-    return buf;
+static const char *number(double v, const char *undefined, char buf[16]) {
+    snprintf(buf, 16, "%.4f", v);
+    return isnan(v) ? undefined : buf;
 }
 
-/* Whether to print "too few": only if intervals were requested. */
-static bool shows_too_few(const struct chex_scores *s, bool too_few) {
-    return too_few && s->config.replicates;
-}
-
-/* One row of the table. The strings are printed as they are. */
-struct line {
-    const char *name, *positives, *patients;
-    double auroc, other;
-    const struct chex_interval *interval;
-    bool too_few;
-};
-
-static void print_line(const struct chex_report *r, FILE *to, int width, const struct line *l) {
-    char a[16], lo[16], hi[16], p[16], interval[40] = "-";
-    if (!isnan(l->interval->low))
-        snprintf(interval, sizeof interval, "%s - %s", number(l->interval->low, lo),
-                 number(l->interval->high, hi));
-    else if (l->too_few)
+static void print_row(const struct chex_report *r, FILE *to, int width, int c) {
+    const struct chex_scores *s = r->scores;
+    const struct chex_report_row row = chex_report_row(r, c);
+    char name[48], positives[24] = "", patients[24] = "", text[16], interval[40] = "-";
+    snprintf(name, sizeof name, "mean of %d finding%s", s->defined, s->defined == 1 ? "" : "s");
+    if (row.score) {
+        snprintf(positives, sizeof positives, "%zu", row.score->positives);
+        snprintf(patients, sizeof patients, "%zu", row.score->positive_patients);
+    }
+    if (!isnan(row.interval.low))
+        snprintf(interval, sizeof interval, "%.4f - %.4f", row.interval.low, row.interval.high);
+    else if (row.too_few)
         snprintf(interval, sizeof interval, "too few");
-    fprintf(to, "%-*s %9s", chex_text_field(l->name, width), l->name, l->positives);
-    if (r->scores->patients)
-        fprintf(to, "  %8s", l->patients);
-    fprintf(to, "  %7s  %15s", isnan(l->auroc) ? "nan" : number(l->auroc, a), interval);
+    const char *shown = row.score ? row.score->name : name;
+    fprintf(to, "%-*s %9s", chex_text_field(shown, width), shown, positives);
+    if (s->patients)
+        fprintf(to, "  %8s", patients);
+    fprintf(to, "  %7s  %15s", number(row.auroc, "nan", text), interval);
     if (r->published)
-        fprintf(to, "  %9s", number(l->other, p));
+        fprintf(to, "  %9s", number(row.published, "-", text));
     putc('\n', to);
 }
 
@@ -211,72 +216,36 @@ static void print_notes(const struct chex_report *r, FILE *to) {
 
 void chex_report_print(const struct chex_report *r, FILE *to) {
     const struct chex_scores *s = r->scores;
-    int width = 20;
-    for (int c = 0; c < s->classes; c++) {
-        int n = chex_text_columns(s->per_class[c].name);
-        width = n > width ? n : width;
-    }
+    const int width = chex_names_width(s->table->class_names, s->classes, 20);
     fprintf(to, "%-*s %9s%s  %7s  %15s", width, "finding", "positives",
             s->patients ? "  patients" : "", "AUROC", "95 % interval");
     if (r->published)
         fprintf(to, "  %9s", column_name(r));
     putc('\n', to);
-    for (int c = 0; c < s->classes; c++) {
-        const struct chex_class_score *k = &s->per_class[c];
-        char positives[32], patients[32];
-        snprintf(positives, sizeof positives, "%zu", k->positives);
-        snprintf(patients, sizeof patients, "%zu", k->positive_patients);
-        const struct line l = {k->name,
-                               positives,
-                               patients,
-                               k->auroc,
-                               published(r, c),
-                               &k->interval,
-                               shows_too_few(s, k->too_few)};
-        print_line(r, to, width, &l);
-    }
-    char mean[48];
-    snprintf(mean, sizeof mean, "mean of %d finding%s", s->defined, s->defined == 1 ? "" : "s");
-    const struct line l = {mean,
-                           "",
-                           "",
-                           s->mean,
-                           chex_report_shared_mean(r).published,
-                           &s->mean_interval,
-                           shows_too_few(s, s->too_few > 0)};
-    print_line(r, to, width, &l);
+    for (int c = 0; c <= s->classes; c++)
+        print_row(r, to, width, c);
     print_notes(r, to);
 }
 
 /* ---- auroc.json ---- */
-
-/* Adds the figures beside the AUROC to a class object. NULL: out of memory. */
-static json_t *with_figures(const struct chex_report *r, int c, json_t *o) {
-    if (!r->figures || !o)
-        return o;
-    json_t *more = chex_figures_class_json(r->figures, c);
-    const bool good = more && json_object_update(o, more) == 0;
-    json_decref(more);
-    if (good)
-        return o;
-    json_decref(o);
-    return NULL;
-}
 
 static json_t *class_json(const struct chex_report *r, int c) {
     const struct chex_class_score *k = &r->scores->per_class[c];
     const bool patients = r->scores->patients > 0;
     char digest[17];
     snprintf(digest, sizeof digest, "%016" PRIx64, k->rows_digest);
-    return chex_result(CHEX_MEMBER(k, name), CHEX_MEMBER(k, auroc),
-                       CHEX_FIELD("ci_low", k->interval.low),
-                       CHEX_FIELD("ci_high", k->interval.high), CHEX_MEMBER(k, delong_se),
-                       CHEX_MEMBER(k, positives), CHEX_MEMBER(k, negatives), CHEX_MEMBER(k, masked),
-                       CHEX_FIELD("replicates_undefined", k->interval.undefined),
-                       CHEX_FIELD("published", published(r, c)),
-                       CHEX_FIELD_IF(patients, "positive_patients", k->positive_patients),
-                       CHEX_FIELD_IF(patients, "negative_patients", k->negative_patients),
-                       CHEX_MEMBER(k, too_few), CHEX_FIELD("rows_digest", digest));
+    json_t *o = chex_result(
+        CHEX_MEMBER(k, name), CHEX_MEMBER(k, auroc), CHEX_FIELD("ci_low", k->interval.low),
+        CHEX_FIELD("ci_high", k->interval.high), CHEX_MEMBER(k, delong_se),
+        CHEX_MEMBER(k, positives), CHEX_MEMBER(k, negatives), CHEX_MEMBER(k, masked),
+        CHEX_FIELD("replicates_undefined", k->interval.undefined),
+        CHEX_FIELD("published", published(r, c)),
+        CHEX_FIELD_IF(patients, "positive_patients", k->positive_patients),
+        CHEX_FIELD_IF(patients, "negative_patients", k->negative_patients), CHEX_MEMBER(k, too_few),
+        CHEX_FIELD("rows_digest", digest));
+    if (r->figures)
+        chex_figures_class_json(r->figures, c, &o);
+    return o;
 }
 
 static json_t *interval_json(const struct chex_scores *s) {
@@ -310,14 +279,15 @@ static json_t *published_json(const struct chex_report *r) {
         CHEX_FIELD_IF(rows != CHEX_ROWS_UNKNOWN, "same_images", (bool)(rows == CHEX_ROWS_SAME)));
 }
 
+static json_t *classes_json(const struct chex_report *r) {
+    json_t *classes = json_array();
+    for (int c = 0; c < r->scores->classes; c++)
+        chex_json_append(&classes, class_json(r, c));
+    return classes;
+}
+
 json_t *chex_report_json(const struct chex_report *r) {
     const struct chex_scores *s = r->scores;
-    json_t *classes = json_array();
-    for (int c = 0; c < s->classes; c++)
-        if (json_array_append_new(classes, with_figures(r, c, class_json(r, c))) != 0) {
-            json_decref(classes);
-            return NULL;
-        }
     return chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION), CHEX_MEMBER(r, title),
         CHEX_MEMBER(s, mean), CHEX_FIELD("mean_ci_low", s->mean_interval.low),
@@ -327,7 +297,7 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD("interval", interval_json(s)),
         CHEX_FIELD_IF(r->figures, "operating", chex_figures_json(r->figures)),
         CHEX_FIELD("unit", r->unit ? r->unit : "image"), CHEX_MEMBER(r, unit_score),
-        CHEX_FIELD("classes", classes),
+        CHEX_FIELD("classes", classes_json(r)),
         CHEX_FIELD_IF(r->subgroups, "subgroups", chex_subgroups_json(r->subgroups)),
         CHEX_FIELD_IF(r->shortcuts, "shortcuts", chex_shortcuts_json(r->shortcuts)),
         CHEX_FIELD("published", published_json(r)),
@@ -339,83 +309,38 @@ static enum chex_status write_json(FILE *f, const struct chex_report *r, struct 
     return chex_result_print(f, chex_report_json(r), NULL, JSON_INDENT(2), err);
 }
 
-/* ---- auroc.csv ---- */
-
-/* An undefined number is nan. A value that cannot exist is an empty cell. */
-static void put_number(FILE *f, double v) {
-    if (isnan(v))
-        fputs(",nan", f); /* never "-nan" */
-    else
-        fprintf(f, ",%.9g", v);
-}
-
-static void put_published(FILE *f, double v) {
-    if (isnan(v))
-        putc(',', f);
-    else
-        put_number(f, v);
-}
-
-static void put_patients(FILE *f, const struct chex_scores *s, const struct chex_class_score *k) {
-    if (s->patients)
-        fprintf(f, ",%zu,%zu", k->positive_patients, k->negative_patients);
-    else
-        fputs(",,", f);
-}
+/* ---- the files ---- */
 
 static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct chex_error *err) {
-    (void)err;
-    const struct chex_scores *s = r->scores;
-    fputs("class,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,published,"
-          "positive_patients,negative_patients,rows_digest\n",
-          f);
-    for (int c = 0; c < s->classes; c++) {
-        const struct chex_class_score *k = &s->per_class[c];
-        chex_text_put_cell(f, k->name);
-        fprintf(f, ",%zu,%zu,%zu", k->positives, k->negatives, k->masked);
-        put_number(f, k->auroc);
-        put_number(f, k->interval.low);
-        put_number(f, k->interval.high);
-        put_number(f, k->delong_se);
-        put_published(f, published(r, c));
-        put_patients(f, s, k);
-        fprintf(f, ",%016" PRIx64 "\n", k->rows_digest);
-    }
-    fputs("mean,,,", f);
-    put_number(f, s->mean);
-    put_number(f, s->mean_interval.low);
-    put_number(f, s->mean_interval.high);
-    putc(',', f); /* the mean has no delong_se */
-    put_published(f, chex_report_shared_mean(r).published);
-    fputs(",,,\n", f);
-    return CHEX_OK;
+    const struct chex_report_row mean = chex_report_row(r, r->scores->classes);
+    json_t *rows = classes_json(r);
+    chex_json_append(&rows, chex_result(CHEX_FIELD("name", "mean"), CHEX_MEMBER(&mean, auroc),
+                                        CHEX_FIELD("ci_low", mean.interval.low),
+                                        CHEX_FIELD("ci_high", mean.interval.high),
+                                        CHEX_MEMBER(&mean, published)));
+    return chex_csv_write(f,
+                          "class=name,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,"
+                          "published?,positive_patients?,negative_patients?,rows_digest",
+                          rows, err);
 }
 
 static enum chex_status write_figures(FILE *f, const struct chex_report *r,
                                       struct chex_error *err) {
-    (void)err;
-    chex_figures_put_csv(f, r->scores, r->figures);
-    return CHEX_OK;
+    return chex_figures_put_csv(f, classes_json(r), err);
 }
 
 static enum chex_status write_curves(FILE *f, const struct chex_report *r, struct chex_error *err) {
-    (void)err;
-    chex_figures_put_curves(f, r->scores, r->figures);
-    return CHEX_OK;
+    return chex_figures_put_curves(f, r->scores, r->figures, err);
 }
 
 static enum chex_status write_subgroups(FILE *f, const struct chex_report *r,
                                         struct chex_error *err) {
-    (void)err;
-    chex_subgroups_put_csv(f, r->subgroups);
-    return CHEX_OK;
+    return chex_subgroups_put_csv(f, r->subgroups, err);
 }
 
 static enum chex_status write_shortcuts(FILE *f, const struct chex_report *r,
                                         struct chex_error *err) {
-    (void)err;
-    chex_shortcuts_put_csv(f, r->shortcuts);
-    return CHEX_OK;
+    return chex_shortcuts_put_csv(f, r->shortcuts, err);
 }
 
 static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct chex_error *err) {
@@ -430,20 +355,13 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
         write_json,      write_csv,       write_figures, write_curves,
         write_subgroups, write_shortcuts, write_svg,     chex_html_write};
     for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
+        struct chex_textfile t;
         if ((!r->figures && (writers[i] == write_figures || writers[i] == write_curves)) ||
             (!r->subgroups && writers[i] == write_subgroups) ||
             (!r->shortcuts && writers[i] == write_shortcuts))
             continue;
-        char *path = chex_fs_join(dir, chex_report_files[i + 1]);
-        if (!path)
-            return chex_error_memory(err, "%s", dir);
-        struct chex_textfile t;
-        enum chex_status st = chex_textfile_open(path, &t, err);
-        if (st == CHEX_OK)
-            st = chex_textfile_close(&t, writers[i](t.f, r, err), err);
-        free(path);
-        if (st != CHEX_OK)
-            return st;
+        CHEX_TRY(chex_textfile_open_in(dir, chex_report_files[i + 1], &t, err));
+        CHEX_TRY(chex_textfile_close(&t, writers[i](t.f, r, err), err));
     }
     return CHEX_OK;
 }

@@ -81,6 +81,16 @@ void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
 
 /* ---- report.c: parts that the table and report.html share ---- */
 
+/* A row of the AUROC table: a class, or the mean. */
+struct chex_report_row {
+    const struct chex_class_score *score; /* NULL: the mean */
+    double auroc, published;
+    struct chex_interval interval;
+    bool too_few; /* intervals are asked for, and there are too few clusters for this one */
+};
+/* c: a class, or the number of classes for the mean. */
+struct chex_report_row chex_report_row(const struct chex_report *r, int c);
+
 /* Whether the published AUROCs were computed from the same images and labels as ours. */
 enum chex_report_rows { CHEX_ROWS_UNKNOWN, CHEX_ROWS_SAME, CHEX_ROWS_OTHER };
 enum chex_report_rows chex_report_rows(const struct chex_report *r);

@@ -2,72 +2,61 @@
  *
  * The audit of shortcuts as JSON and CSV.
  */
-#include "base/result.h"
-#include "report/figure_text.h"
-#include "stats/shortcuts.h"
+#include <stddef.h>
 
-static const char *direction_of(const struct chex_shortcut *k) {
-    return k->direction > 0 ? "larger" : k->direction < 0 ? "smaller" : NULL;
-}
+#include "base/result.h"
+#include "report/html.h"
+
+#define OF_SHORTCUT(member) offsetof(struct chex_shortcut, member)
+const struct chex_column chex_shortcut_columns[CHEX_SHORTCUT_COLUMNS] = {
+    {"auroc_alone", "alone", OF_SHORTCUT(alone), "attribute alone", 3, false},
+    {"auroc_network", "network", OF_SHORTCUT(network), "network", 3, false},
+    {"auroc_within", "within", OF_SHORTCUT(within), "network within", 3, false},
+    {"drop", "drop", OF_SHORTCUT(drop), "drop", 3, false},
+};
 
 static json_t *class_json(const char *name, const struct chex_shortcut *k) {
-    json_t *o =
-        chex_result(CHEX_FIELD("name", name), CHEX_MEMBER(k, positives), CHEX_MEMBER(k, negatives),
-                    CHEX_FIELD("positives_are", direction_of(k)));
-    return chex_json_checked(o,
-                             chex_figure_add_json(o, "auroc_alone", "alone", &k->alone) &&
-                                 chex_figure_add_json(o, "auroc_network", "network", &k->network) &&
-                                 chex_figure_add_json(o, "auroc_within", "within", &k->within) &&
-                                 chex_figure_add_json(o, "drop", "drop", &k->drop));
+    const char *direction = k->direction > 0 ? "larger" : k->direction < 0 ? "smaller" : NULL;
+    json_t *o = chex_result(CHEX_FIELD("name", name), CHEX_MEMBER(k, positives),
+                            CHEX_MEMBER(k, negatives), CHEX_FIELD("positives_are", direction));
+    chex_columns_set(&o, chex_shortcut_columns, CHEX_SHORTCUT_COLUMNS, k);
+    return o;
 }
 
-static json_t *attribute_json(const struct chex_shortcuts *s, int a) {
-    const struct chex_shortcut_table *t = &s->attribute[a];
+static json_t *classes_json(const struct chex_shortcuts *s, int a) {
     json_t *classes = json_array();
-    bool good = classes != NULL;
-    for (int c = 0; good && c < s->scores->classes; c++)
-        good =
-            chex_json_append(classes, class_json(s->scores->per_class[c].name, &t->per_class[c]));
-    if (!good) {
-        json_decref(classes);
-        return NULL;
-    }
-    return chex_result(CHEX_FIELD("name", chex_shortcut_names[a]), CHEX_MEMBER(t, strata),
-                       CHEX_FIELD("unknown_images", t->unknown), CHEX_FIELD("classes", classes));
+    for (int c = 0; c < s->scores->classes; c++)
+        chex_json_append(&classes,
+                         class_json(s->scores->per_class[c].name, &s->attribute[a].per_class[c]));
+    return classes;
 }
 
 json_t *chex_shortcuts_json(const struct chex_shortcuts *s) {
     json_t *attributes = json_array();
-    bool good = attributes != NULL;
-    for (int a = 0; good && a < CHEX_SHORTCUT_COUNT; a++)
-        if (s->attribute[a].known)
-            good = chex_json_append(attributes, attribute_json(s, a));
-    if (!good) {
-        json_decref(attributes);
-        return NULL;
+    for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++) {
+        const struct chex_shortcut_table *t = &s->attribute[a];
+        if (t->known)
+            chex_json_append(&attributes, chex_result(CHEX_FIELD("name", chex_shortcut_names[a]),
+                                                      CHEX_MEMBER(t, strata),
+                                                      CHEX_FIELD("unknown_images", t->unknown),
+                                                      CHEX_FIELD("classes", classes_json(s, a))));
     }
     return chex_result(CHEX_FIELD("attributes", attributes));
 }
 
-void chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s) {
-    fputs("attribute,class,positives,negatives,strata,positives_are,auroc_alone,alone_ci_low,"
-          "alone_ci_high,auroc_network,network_ci_low,network_ci_high,auroc_within,within_ci_low,"
-          "within_ci_high,drop,drop_ci_low,drop_ci_high\n",
-          to);
-    for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++) {
-        const struct chex_shortcut_table *t = &s->attribute[a];
-        for (int c = 0; t->known && c < s->scores->classes; c++) {
-            const struct chex_shortcut *k = &t->per_class[c];
-            const char *direction = direction_of(k);
-            fputs(chex_shortcut_names[a], to);
-            chex_csv_put_text(to, s->scores->per_class[c].name);
-            fprintf(to, ",%zu,%zu,%d,%s", k->positives, k->negatives, t->strata,
-                    direction ? direction : "");
-            chex_csv_put_figure(to, &k->alone);
-            chex_csv_put_figure(to, &k->network);
-            chex_csv_put_figure(to, &k->within);
-            chex_csv_put_figure(to, &k->drop);
-            putc('\n', to);
+enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s,
+                                        struct chex_error *err) {
+    char names[CHEX_COLUMN_NAMES_BYTES] = "";
+    struct chex_text_line line = {names, sizeof names, 0};
+    json_t *rows = json_array();
+    for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
+        for (int c = 0; s->attribute[a].known && c < s->scores->classes; c++) {
+            json_t *row = class_json(s->scores->per_class[c].name, &s->attribute[a].per_class[c]);
+            chex_json_set(&row, "attribute", json_string(chex_shortcut_names[a]));
+            chex_json_set(&row, "strata", json_integer(s->attribute[a].strata));
+            chex_json_append(&rows, row);
         }
-    }
+    chex_text_append(&line, "attribute,class=name,positives,negatives,strata,positives_are?");
+    chex_columns_names(&line, chex_shortcut_columns, CHEX_SHORTCUT_COLUMNS);
+    return chex_csv_write(to, names, rows, err);
 }

@@ -3,23 +3,26 @@
  * Subgroups as JSON, CSV and text.
  */
 #include <math.h>
+#include <stddef.h>
 
 #include "base/result.h"
 #include "base/text.h"
-#include "report/figure_text.h"
+#include "report/table.h"
 #include "stats/subgroups.h"
 
-/* Names of the figures, of their intervals and of their gaps. */
-static const struct {
-    const char *name, *interval, *rest, *rest_interval, *gap;
-} texts[CHEX_SUBGROUP_FIGURES] = {
-    [CHEX_SUBGROUP_AUROC] = {"auroc", "", "auroc_against_rest", "auroc_against_rest", "auroc_gap"},
-    [CHEX_SUBGROUP_SENSITIVITY] = {"sensitivity", "sensitivity", "sensitivity_against_rest",
-                                   "sensitivity_against_rest", "sensitivity_gap"},
-    [CHEX_SUBGROUP_FPR] = {"false_positive_rate", "false_positive_rate",
-                           "false_positive_rate_against_rest", "false_positive_rate_against_rest",
-                           "false_positive_rate_gap"},
+#define OF_GROUP(member, figure) offsetof(struct chex_group_score, member[CHEX_SUBGROUP_##figure])
+static const struct chex_column columns[] = {
+    {"auroc", "", OF_GROUP(figure, AUROC)},
+    {"sensitivity", "sensitivity", OF_GROUP(figure, SENSITIVITY)},
+    {"false_positive_rate", "false_positive_rate", OF_GROUP(figure, FPR)},
+    {"auroc_against_rest", "auroc_against_rest", OF_GROUP(against_rest, AUROC)},
+    {"sensitivity_against_rest", "sensitivity_against_rest", OF_GROUP(against_rest, SENSITIVITY)},
+    {"false_positive_rate_against_rest", "false_positive_rate_against_rest",
+     OF_GROUP(against_rest, FPR)},
 };
+
+/* The name of a figure is that of its column. */
+static const char *name_of(int figure) { return columns[figure].key; }
 
 /* ---- JSON ---- */
 
@@ -28,18 +31,8 @@ static json_t *group_json(const char *name, const struct chex_group_score *k) {
         CHEX_FIELD("name", name), CHEX_MEMBER(k, positives), CHEX_MEMBER(k, negatives),
         CHEX_FIELD("positive_patients", k->positive_clusters),
         CHEX_FIELD("negative_patients", k->negative_clusters), CHEX_MEMBER(k, too_small));
-    bool good = o != NULL;
-    for (int f = 0; good && f < CHEX_SUBGROUP_FIGURES; f++)
-        good = f == CHEX_SUBGROUP_AUROC
-                   ? json_object_set_new(o, "auroc", chex_json_real(k->figure[f].value)) == 0 &&
-                         json_object_set_new(o, "ci_low",
-                                             chex_json_real(k->figure[f].interval.low)) == 0 &&
-                         json_object_set_new(o, "ci_high",
-                                             chex_json_real(k->figure[f].interval.high)) == 0
-                   : chex_figure_add_json(o, texts[f].name, texts[f].interval, &k->figure[f]);
-    for (int f = 0; good && f < CHEX_SUBGROUP_FIGURES; f++)
-        good = chex_figure_add_json(o, texts[f].rest, texts[f].rest_interval, &k->against_rest[f]);
-    return chex_json_checked(o, good);
+    chex_columns_set(&o, columns, CHEX_COUNT(columns), k);
+    return o;
 }
 
 static json_t *gap_json(const struct chex_groups *g, const struct chex_subgroup_gap *gap) {
@@ -54,32 +47,25 @@ static json_t *gap_json(const struct chex_groups *g, const struct chex_subgroup_
 static json_t *class_json(const struct chex_subgroup_attribute *a, const char *name, int c) {
     const struct chex_subgroup_class *k = &a->per_class[c];
     json_t *groups = json_array();
-    bool good = groups != NULL;
-    for (int i = 0; good && i < a->groups.count; i++)
-        good = chex_json_append(groups, group_json(a->groups.name[i], &k->group[i]));
-    if (!good)
-        return chex_json_checked(groups, false);
+    char key[64];
+    for (int i = 0; i < a->groups.count; i++)
+        chex_json_append(&groups, group_json(a->groups.name[i], &k->group[i]));
     json_t *o = chex_result(CHEX_FIELD("name", name), CHEX_FIELD("groups", groups));
-    good = o != NULL;
-    for (int f = 0; good && f < CHEX_SUBGROUP_FIGURES; f++)
-        good = json_object_set_new(o, texts[f].gap, gap_json(&a->groups, &k->gap[f])) == 0;
-    return chex_json_checked(o, good);
+    for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++) {
+        snprintf(key, sizeof key, "%s_gap", name_of(f));
+        chex_json_set(&o, key, gap_json(&a->groups, &k->gap[f]));
+    }
+    return o;
 }
 
 static json_t *attribute_json(const struct chex_subgroups *s,
                               const struct chex_subgroup_attribute *a) {
     json_t *groups = json_array(), *classes = json_array();
-    bool good = groups && classes;
-    for (int i = 0; good && i < a->groups.count; i++)
-        good = chex_json_append(groups, chex_result(CHEX_FIELD("name", a->groups.name[i]),
-                                                    CHEX_FIELD("images", a->groups.rows[i])));
-    for (int c = 0; good && c < s->scores->classes; c++)
-        good = chex_json_append(classes, class_json(a, s->scores->per_class[c].name, c));
-    if (!good) {
-        json_decref(groups);
-        json_decref(classes);
-        return NULL;
-    }
+    for (int i = 0; i < a->groups.count; i++)
+        chex_json_append(&groups, chex_result(CHEX_FIELD("name", a->groups.name[i]),
+                                              CHEX_FIELD("images", a->groups.rows[i])));
+    for (int c = 0; c < s->scores->classes; c++)
+        chex_json_append(&classes, class_json(a, s->scores->per_class[c].name, c));
     return chex_result(CHEX_FIELD("name", chex_attribute_names[a->attribute]),
                        CHEX_FIELD("unknown_images", a->groups.unknown),
                        CHEX_FIELD("groups", groups), CHEX_FIELD("classes", classes));
@@ -87,13 +73,8 @@ static json_t *attribute_json(const struct chex_subgroups *s,
 
 json_t *chex_subgroups_json(const struct chex_subgroups *s) {
     json_t *attributes = json_array();
-    bool good = attributes != NULL;
-    for (int a = 0; good && a < s->count; a++)
-        good = chex_json_append(attributes, attribute_json(s, &s->attribute[a]));
-    if (!good) {
-        json_decref(attributes);
-        return NULL;
-    }
+    for (int a = 0; a < s->count; a++)
+        chex_json_append(&attributes, attribute_json(s, &s->attribute[a]));
     return chex_result(CHEX_FIELD("minimum_patients", (int)CHEX_SUBGROUP_MIN_CLUSTERS),
                        CHEX_FIELD("cluster", chex_cluster_names[s->scores->config.cluster]),
                        CHEX_FIELD("attributes", attributes));
@@ -101,41 +82,26 @@ json_t *chex_subgroups_json(const struct chex_subgroups *s) {
 
 /* ---- CSV ---- */
 
-static void put_names(FILE *to, const char *name, const char *interval) {
-    const char *dash = *interval ? "_" : "";
-    fprintf(to, ",%s,%s%sci_low,%s%sci_high", name, interval, dash, interval, dash);
-}
-
-static void put_header(FILE *to) {
-    fputs("attribute,class,group,images,positives,negatives,positive_patients,negative_patients,"
-          "too_small",
-          to);
-    for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++)
-        put_names(to, texts[f].name, texts[f].interval);
-    for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++)
-        put_names(to, texts[f].rest, texts[f].rest_interval);
-    putc('\n', to);
-}
-
-void chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s) {
-    put_header(to);
+enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s,
+                                        struct chex_error *err) {
+    char names[CHEX_COLUMN_NAMES_BYTES] = "";
+    struct chex_text_line line = {names, sizeof names, 0};
+    json_t *rows = json_array();
     for (int a = 0; a < s->count; a++) {
         const struct chex_subgroup_attribute *t = &s->attribute[a];
         for (int c = 0; c < s->scores->classes; c++)
             for (int i = 0; i < t->groups.count; i++) {
-                const struct chex_group_score *k = &t->per_class[c].group[i];
-                fputs(chex_attribute_names[t->attribute], to);
-                chex_csv_put_text(to, s->scores->per_class[c].name);
-                chex_csv_put_text(to, t->groups.name[i]);
-                fprintf(to, ",%zu,%zu,%zu,%zu,%zu,%d", t->groups.rows[i], k->positives,
-                        k->negatives, k->positive_clusters, k->negative_clusters, k->too_small);
-                for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++)
-                    chex_csv_put_figure(to, &k->figure[f]);
-                for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++)
-                    chex_csv_put_figure(to, &k->against_rest[f]);
-                putc('\n', to);
+                json_t *row = group_json(t->groups.name[i], &t->per_class[c].group[i]);
+                chex_json_set(&row, "attribute", json_string(chex_attribute_names[t->attribute]));
+                chex_json_set(&row, "class", chex_json_text(s->scores->per_class[c].name));
+                chex_json_set(&row, "images", chex_json_unsigned(t->groups.rows[i]));
+                chex_json_append(&rows, row);
             }
     }
+    chex_text_append(&line, "attribute,class,group=name,images,positives,negatives,"
+                            "positive_patients,negative_patients,too_small");
+    chex_columns_names(&line, columns, CHEX_COUNT(columns));
+    return chex_csv_write(to, names, rows, err);
 }
 
 /* ---- text ---- */
@@ -185,7 +151,7 @@ static int print_gaps(FILE *to, const struct chex_subgroups *s, int f, int *test
             if (gap->high < 0 || !(gap->gap.interval.low > 0))
                 continue;
             found++;
-            chex_text_printf(to, "gap of %s, %s: %s %s, %s above %s\n", texts[f].name,
+            chex_text_printf(to, "gap of %s, %s: %s %s, %s above %s\n", name_of(f),
                              s->scores->per_class[c].name, chex_attribute_names[t->attribute],
                              chex_figure_format(&gap->gap, true, text, sizeof text),
                              t->groups.name[gap->high], t->groups.name[gap->low]);

@@ -59,7 +59,8 @@ void chex_external_destroy(struct chex_external *x); /* NULL allowed */
 /* external.json. NULL: out of memory. */
 json_t *chex_external_json(const struct chex_external *x);
 /* external.csv: one line for each class and set. */
-void chex_external_put_csv(FILE *to, const struct chex_external *x);
+enum chex_status chex_external_put_csv(FILE *to, const struct chex_external *x,
+                                       struct chex_error *err);
 /* The table on stdout: AUROC of each class and set, and the drop from the first set. */
 void chex_external_print(FILE *to, const struct chex_external *x);
 

@@ -66,6 +66,7 @@ void chex_shortcuts_destroy(struct chex_shortcuts *s); /* NULL allowed */
 json_t *chex_shortcuts_json(const struct chex_shortcuts *s);
 
 /* shortcuts.csv: one line for each attribute and class. */
-void chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s);
+enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s,
+                                        struct chex_error *err);
 
 #endif

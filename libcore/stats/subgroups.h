@@ -83,7 +83,8 @@ void chex_subgroups_destroy(struct chex_subgroups *s); /* NULL allowed */
 json_t *chex_subgroups_json(const struct chex_subgroups *s);
 
 /* subgroups.csv: one line for each attribute, class and group. */
-void chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s);
+enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s,
+                                        struct chex_error *err);
 
 /* A short table: for each attribute and group the number of images and the mean AUROC, then the
  * largest gaps whose intervals exclude 0. */
