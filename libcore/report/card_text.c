@@ -12,6 +12,7 @@
 #include "label/labels.h"
 #include "model/training_facts.h"
 #include "report/card.h"
+#include "report/figures_text.h"
 
 /* ---- values of auroc.json ---- */
 
@@ -77,13 +78,42 @@ static void put_figure(FILE *to, double value, double low, double high, int digi
         fprintf(to, " (%.*f to %.*f)", digits, low, digits, high);
 }
 
-/* KEY with KEY_ci_low and KEY_ci_high. */
-static void put_cell(FILE *to, const json_t *o, const char *key, int digits) {
+/* A figure with its interval. */
+static void put_cell(FILE *to, const json_t *o, const struct chex_column *c) {
     char low[96], high[96];
-    snprintf(low, sizeof low, "%s_ci_low", key);
-    snprintf(high, sizeof high, "%s_ci_high", key);
+    snprintf(low, sizeof low, "%s%sci_low", c->interval, *c->interval ? "_" : "");
+    snprintf(high, sizeof high, "%s%sci_high", c->interval, *c->interval ? "_" : "");
     fputs(" | ", to);
-    put_figure(to, number_of(o, key), number_of(o, low), number_of(o, high), digits);
+    put_figure(to, number_of(o, c->key), number_of(o, low), number_of(o, high), c->digits);
+}
+
+/* A row for each class, with the columns that are in the card. inner: the object of a class that
+ * has them, or NULL. */
+static void put_table(FILE *to, const json_t *o, const char *inner,
+                      const struct chex_column *columns, size_t count) {
+    const json_t *k;
+    size_t i, c;
+    fputs("| finding", to);
+    for (c = 0; c < count; c++)
+        if (columns[c].card)
+            fprintf(to, " | %s", columns[c].heading);
+    fputs(" |\n| ---", to);
+    for (c = 0; c < count; c++)
+        fputs(columns[c].card ? " | ---" : "", to);
+    fputs(" |\n| `name`", to);
+    for (c = 0; c < count; c++)
+        if (columns[c].card)
+            fprintf(to, " | `%s%s%s`", inner ? inner : "", inner ? "." : "", columns[c].key);
+    fputs(" |\n", to);
+    json_array_foreach((json_t *)get(o, "classes"), i, k) {
+        fputs("| ", to);
+        put_name(to, text_of(k, "name"));
+        for (c = 0; c < count; c++)
+            if (columns[c].card)
+                put_cell(to, inner ? get(k, inner) : k, &columns[c]);
+        fputs(" |\n", to);
+    }
+    putc('\n', to);
 }
 
 static void ask(FILE *to, const char *question) {
@@ -194,6 +224,7 @@ static void put_mean(FILE *to, const json_t *o) {
 }
 
 static void put_ordering(FILE *to, const json_t *o) {
+    static const struct chex_column auroc = {"auroc", "", 0, "AUROC", 4, true};
     const json_t *k;
     size_t i;
     fputs("| finding | positives | AUROC | average precision |\n| --- | ---: | --- | --- |\n"
@@ -202,11 +233,9 @@ static void put_ordering(FILE *to, const json_t *o) {
     json_array_foreach((json_t *)get(o, "classes"), i, k) {
         fputs("| ", to);
         put_name(to, text_of(k, "name"));
-        fprintf(to, " | %lld | ", count_of(k, "positives"));
-        put_figure(to, number_of(k, "auroc"), number_of(k, "ci_low"), number_of(k, "ci_high"), 4);
-        fputs(" | ", to);
-        put_figure(to, number_of(k, "average_precision"), number_of(k, "ap_ci_low"),
-                   number_of(k, "ap_ci_high"), 3);
+        fprintf(to, " | %lld", count_of(k, "positives"));
+        put_cell(to, k, &auroc);
+        put_cell(to, k, &chex_class_columns[0]);
         fputs(" |\n", to);
     }
     putc('\n', to);
@@ -217,9 +246,9 @@ static bool is_optimistic(const json_t *o) {
 }
 
 static void put_decisions(FILE *to, const json_t *o) {
-    static const char *const keys[] = {"sensitivity", "specificity", "ppv", "npv"};
-    const json_t *how = get(o, "operating"), *k;
-    size_t i;
+    struct chex_column columns[1 + CHEX_OPERATING_COLUMNS] = {
+        {"threshold", "threshold", 0, "threshold", 4, true}};
+    const json_t *how = get(o, "operating");
     if (!json_is_object(how) ||
         !json_is_object(get(json_array_get(get(o, "classes"), 0), "operating")))
         return;
@@ -231,42 +260,16 @@ static void put_decisions(FILE *to, const json_t *o) {
                              "optimistic.\n\n"
                            : ".\n\n",
           to);
-    fputs("| finding | threshold | sensitivity | specificity | PPV | NPV |\n| --- | --- | --- | "
-          "--- | --- | --- |\n| `name` | `operating.threshold` | `operating.sensitivity` | "
-          "`operating.specificity` | `operating.ppv` | `operating.npv` |\n",
-          to);
-    json_array_foreach((json_t *)get(o, "classes"), i, k) {
-        const json_t *d = get(k, "operating");
-        fputs("| ", to);
-        put_name(to, text_of(k, "name"));
-        put_cell(to, d, "threshold", 4);
-        for (size_t j = 0; j < sizeof keys / sizeof keys[0]; j++)
-            put_cell(to, d, keys[j], 3);
-        fputs(" |\n", to);
-    }
-    putc('\n', to);
+    memcpy(&columns[1], chex_operating_columns, sizeof chex_operating_columns);
+    put_table(to, o, "operating", columns, CHEX_COUNT(columns));
 }
 
 static void put_calibration(FILE *to, const json_t *o) {
-    const json_t *k;
-    size_t i;
     if (!json_is_number(get(json_array_get(get(o, "classes"), 0), "brier")))
         return;
-    fputs(
-        "### Calibration\n\n| finding | Brier score | slope | in the large | ECE |\n| --- | --- | "
-        "--- | --- | --- |\n| `name` | `brier` | `calibration_slope` | "
-        "`calibration_in_the_large` | `ece` |\n",
-        to);
-    json_array_foreach((json_t *)get(o, "classes"), i, k) {
-        fputs("| ", to);
-        put_name(to, text_of(k, "name"));
-        put_cell(to, k, "brier", 4);
-        put_cell(to, k, "calibration_slope", 2);
-        put_cell(to, k, "calibration_in_the_large", 2);
-        put_cell(to, k, "ece", 4);
-        fputs(" |\n", to);
-    }
-    fputs("\nA calibrated network has slope 1 and 0 in the large.\n\n", to);
+    fputs("### Calibration\n\n", to);
+    put_table(to, o, NULL, &chex_class_columns[1], CHEX_CLASS_COLUMNS - 1); /* after the AP */
+    fputs("A calibrated network has slope 1 and 0 in the large.\n\n", to);
 }
 
 static void put_gaps(FILE *to, const json_t *attribute) {

@@ -31,46 +31,23 @@ static enum chex_status put_roc(FILE *to, const struct chex_report *r, struct ch
     return chex_svg_roc(to, r, false, err);
 }
 
-static enum chex_status put_precision_recall(FILE *to, const struct chex_report *r,
-                                             struct chex_error *err) {
-    chex_html_note(to, "Average precision depends on the share of positives, the dashed line.");
-    return chex_svg_precision_recall(to, r, err);
-}
-
-static enum chex_status put_histogram(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err) {
-    (void)err;
-    chex_html_note(to, "The less the two outlines overlap, the better a threshold separates them.");
-    chex_svg_histogram(to, r);
-    return CHEX_OK;
-}
-
-static enum chex_status put_net_benefit(FILE *to, const struct chex_report *r,
-                                        struct chex_error *err) {
-    (void)err;
-    chex_html_note(to, "Acting at a threshold t values a false alarm at t / (1 - t) of a hit. The "
-                       "prediction is useful where its line is above both others.");
-    chex_svg_net_benefit(to, r);
-    return CHEX_OK;
-}
-
 /* In the order of the page. */
 static const struct chex_html_section sections[] = {
     {"summary", "Summary", NULL, chex_html_summary},
     {"auroc", "AUROC by finding", NULL, chex_html_auroc},
     {"roc", "ROC curves", NULL, put_roc},
-    {"precision-recall", "Precision and recall", has_figures, put_precision_recall},
+    {"precision-recall", "Precision and recall", has_figures, chex_svg_precision_recall},
     {"operating", "Operating points", has_thresholds, chex_html_operating},
     {"calibration", "Calibration", has_probabilities, chex_html_calibration},
-    {"distributions", "Distribution of probabilities", has_probabilities, put_histogram},
-    {"decision-curves", "Decision curves", has_probabilities, put_net_benefit},
+    {"distributions", "Distribution of probabilities", has_probabilities, chex_svg_histogram},
+    {"decision-curves", "Decision curves", has_probabilities, chex_svg_net_benefit},
     {"subgroups", "Subgroups", has_subgroups, chex_html_subgroups},
     {"shortcuts", "Audit of shortcuts", has_shortcuts, chex_html_shortcuts},
     {"hardest", "Hardest cases", has_cases, chex_html_cases},
     {"provenance", "Provenance", NULL, chex_html_provenance},
     {"command", "Reproduce this report", has_command, chex_html_command},
 };
-enum { SECTIONS = sizeof sections / sizeof sections[0] };
+enum { SECTIONS = CHEX_COUNT(sections) };
 
 static bool is_there(const struct chex_html_section *s, const struct chex_report *r) {
     return !s->is_there || s->is_there(r);

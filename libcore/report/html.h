@@ -25,8 +25,15 @@ extern const char chex_html_style[]; /* the element <style> */
 
 /* ---- tables ---- */
 
-/* Opens a table with a caption and one heading a column. kind: its class; "stack" makes a block of
- * each row on a narrow page. */
+/* Opens a table with a caption and the heading "finding", for more headings. kind: its class;
+ * "stack" makes a block of each row on a narrow page. */
+void chex_html_open_table(FILE *to, const char *kind, const char *caption);
+void chex_html_heading(FILE *to, const char *text);
+void chex_html_headings(FILE *to, const struct chex_column *columns, size_t count);
+/* Ends the headings. */
+void chex_html_open_rows(FILE *to);
+
+/* All of that for these headings alone. */
 void chex_html_begin_table(FILE *to, const char *kind, const char *caption,
                            const char *const *headings, size_t count);
 void chex_html_end_table(FILE *to);
@@ -39,11 +46,14 @@ void chex_html_begin_row(FILE *to, const char *name);
  */
 void chex_html_text(FILE *to, const char *label, const char *text);
 void chex_html_number(FILE *to, const char *label, double v, int digits, const char *why);
-void chex_html_figure(FILE *to, const char *label, const struct chex_figure *f, int digits,
-                      const char *why);
+void chex_html_figure(FILE *to, const struct chex_column *column, const void *row, const char *why);
 
-/* A number, or a dash if it is undefined. */
+/* Parts of a cell, which the caller closes with "</td>": a number, or a dash if it is undefined; a
+ * remark in small letters; the interval as such a remark, if there is one. */
+void chex_html_begin_cell(FILE *to, const char *label);
 void chex_html_put_number(FILE *to, double v, int digits);
+void chex_html_aside(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void chex_html_put_interval(FILE *to, const struct chex_interval *i, int digits);
 
 /* A paragraph of fixed text, in the colour of notes. */
 void chex_html_note(FILE *to, const char *text);

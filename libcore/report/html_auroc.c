@@ -20,15 +20,9 @@ struct page {
 static double left_end(const struct chex_report *r) {
     double low = 0.5;
     for (int c = 0; c < r->scores->classes; c++) {
-        const struct chex_class_score *k = &r->scores->per_class[c];
-        double v = isnan(k->interval.low) ? k->auroc : k->interval.low;
-        if (!isnan(v))
-            low = fmin(low, v);
-        if (r->published) {
-            v = chex_published_auroc(r->published, r->published->headline, k->name);
-            if (!isnan(v))
-                low = fmin(low, v);
-        }
+        const struct chex_report_row row = chex_report_row(r, c);
+        const double v = isnan(row.interval.low) ? row.auroc : row.interval.low;
+        low = fmin(low, fmin(v, row.published)); /* fmin ignores NaN */
     }
     return floor(low * 10) / 10;
 }
@@ -57,8 +51,8 @@ static void put_axis(const struct page *p) {
 }
 
 /* Writes one bar: interval, value and published value, over the tick lines of the scale. */
-static void put_bar(const struct page *p, double value, const struct chex_interval *i,
-                    double other) {
+static void put_bar(const struct page *p, const struct chex_report_row *r) {
+    const struct chex_interval *i = &r->interval;
     FILE *to = p->to;
     begin_bar(p, BAR_H);
     for (int tenths = 10; tenths >= (int)lround(p->low * 10); tenths -= tick_step(p))
@@ -71,12 +65,12 @@ static void put_bar(const struct page *p, double value, const struct chex_interv
                 "<line stroke=\"#0b62c4\" stroke-width=\"3\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" "
                 "y2=\"%d\"/>",
                 at(p, i->low), at(p, i->high), BAR_H / 2, BAR_H / 2);
-    if (!isnan(value))
-        fprintf(to, "<circle fill=\"#0b62c4\" r=\"4.5\" cx=\"%.1f\" cy=\"%d\"/>", at(p, value),
+    if (!isnan(r->auroc))
+        fprintf(to, "<circle fill=\"#0b62c4\" r=\"4.5\" cx=\"%.1f\" cy=\"%d\"/>", at(p, r->auroc),
                 BAR_H / 2);
-    if (!isnan(other))
-        fprintf(to, "<path stroke=\"#b4540a\" stroke-width=\"2\" d=\"M%.1f 2v%d\"/>", at(p, other),
-                BAR_H - 4);
+    if (!isnan(r->published))
+        fprintf(to, "<path stroke=\"#b4540a\" stroke-width=\"2\" d=\"M%.1f 2v%d\"/>",
+                at(p, r->published), BAR_H - 4);
     fputs("</svg>", to);
 }
 
@@ -84,15 +78,6 @@ static void put_bar(const struct page *p, double value, const struct chex_interv
 static const char *published_name(const struct chex_published *p) {
     return p->file ? "compared" : p->source[p->headline].name;
 }
-
-struct row {
-    const char *name;
-    double auroc, se, other;
-    const struct chex_interval *interval;
-    size_t positives, patients;
-    bool counts; /* the row has positives and patients; the row of the mean has not */
-    bool too_few;
-};
 
 /* `label` names the cell on a phone, where the table has no head. */
 static void begin_cell(FILE *to, const char *kind, const char *label) {
@@ -105,50 +90,45 @@ static void begin_cell(FILE *to, const char *kind, const char *label) {
     putc('>', to);
 }
 
-static void put_counts(const struct page *p, const struct row *r) {
-    fprintf(p->to, "<td class=\"pos\"%s>", r->counts ? " data-l=\"positives\"" : "");
-    if (r->counts)
-        fprintf(p->to, "%zu", r->positives);
+static void put_counts(const struct page *p, const struct chex_class_score *k) {
+    fprintf(p->to, "<td class=\"pos\"%s>", k ? " data-l=\"positives\"" : "");
+    if (k)
+        fprintf(p->to, "%zu", k->positives);
     if (p->r->scores->patients) {
-        begin_cell(p->to, "pat", r->counts ? "patients" : NULL);
-        if (r->counts)
-            fprintf(p->to, "%zu", r->patients);
+        begin_cell(p->to, "pat", k ? "patients" : NULL);
+        if (k)
+            fprintf(p->to, "%zu", k->positive_patients);
     }
 }
 
-static void put_interval(const struct page *p, const struct row *r) {
-    FILE *to = p->to;
-    if (!isnan(r->interval->low)) {
-        chex_html_put_number(to, r->interval->low, 3);
-        fputs(" to ", to);
-        chex_html_put_number(to, r->interval->high, 3);
-    } else {
-        fputs(r->too_few && p->r->scores->config.replicates ? "too few" : "&#8211;", to);
-    }
-}
-
-static void put_row(const struct page *p, const struct row *r) {
+/* c: a class, or the number of classes for the mean. */
+static void put_row(const struct page *p, int c) {
+    const struct chex_report_row r = chex_report_row(p->r, c);
     const struct chex_published *pub = p->r->published;
+    const struct chex_scores *s = p->r->scores;
     FILE *to = p->to;
-    fputs("<tr><th scope=\"row\">", to);
-    chex_put_xml_name(to, r->name);
-    fputs("</th>", to);
-    put_counts(p, r);
+    char mean[48];
+    snprintf(mean, sizeof mean, "mean of %d of %d", s->defined, s->classes);
+    chex_html_begin_row(to, r.score ? r.score->name : mean);
+    put_counts(p, r.score);
     begin_cell(to, "auc", NULL);
-    if (isnan(r->auroc))
+    if (isnan(r.auroc))
         fputs("undefined", to);
     else
-        chex_html_put_number(to, r->auroc, 4);
+        chex_html_put_number(to, r.auroc, 4);
     begin_cell(to, "ci", NULL);
-    put_interval(p, r);
+    if (isnan(r.interval.low))
+        fputs(r.too_few ? "too few" : "&#8211;", to);
+    else
+        fprintf(to, "%.3f to %.3f", r.interval.low, r.interval.high);
     begin_cell(to, "bar", NULL);
-    put_bar(p, r->auroc, r->interval, r->other);
-    begin_cell(to, "se", r->counts ? "s.e." : NULL);
-    if (r->counts)
-        chex_html_put_number(to, r->se, 4);
+    put_bar(p, &r);
+    begin_cell(to, "se", r.score ? "s.e." : NULL);
+    if (r.score)
+        chex_html_put_number(to, r.score->delong_se, 4);
     if (pub) {
         begin_cell(to, "pub", published_name(pub));
-        chex_html_put_number(to, r->other, 4);
+        chex_html_put_number(to, r.published, 4);
     }
     fputs("</td></tr>\n", to);
 }
@@ -177,57 +157,36 @@ static void put_interval_notes(const struct chex_scores *s, FILE *to) {
 }
 
 static void put_table_head(const struct page *p) {
-    const struct chex_published *pub = p->r->published;
+    const struct chex_scores *s = p->r->scores;
     FILE *to = p->to;
-    fprintf(
-        to,
-        "<div class=\"wide\"><table class=\"scores\">\n<caption>AUROC of each finding%s</caption>\n"
-        "<thead><tr><th scope=\"col\">finding</th><th scope=\"col\">positives</th>%s<th "
-        "scope=\"col\">AUROC</th><th scope=\"col\">95 %% interval</th><th scope=\"col\" "
-        "class=\"bar\">",
-        p->r->scores->config.replicates ? " with its 95 % interval" : "",
-        p->r->scores->patients ? "<th scope=\"col\">patients</th>" : "");
+    chex_html_open_table(to, "scores",
+                         s->config.replicates ? "AUROC of each finding with its 95 % interval"
+                                              : "AUROC of each finding");
+    chex_html_heading(to, "positives");
+    if (s->patients)
+        chex_html_heading(to, "patients");
+    chex_html_heading(to, "AUROC");
+    chex_html_heading(to, "95 % interval");
+    fputs("<th scope=\"col\" class=\"bar\">", to);
     put_axis(p);
-    fputs("</th><th scope=\"col\">DeLong s.e.</th>", to);
-    if (pub) {
-        fputs("<th scope=\"col\">", to);
-        chex_put_xml(to, published_name(pub));
-        fputs("</th>", to);
-    }
-    fputs("</tr></thead>\n<tbody>\n", to);
+    fputs("</th>", to);
+    chex_html_heading(to, "DeLong s.e.");
+    if (p->r->published)
+        chex_html_heading(to, published_name(p->r->published));
+    chex_html_open_rows(to);
 }
 
 static void put_table(const struct page *p) {
     const struct chex_scores *s = p->r->scores;
-    const struct chex_published *pub = p->r->published;
     FILE *to = p->to;
     put_table_head(p);
-    for (int c = 0; c < s->classes; c++) {
-        const struct chex_class_score *k = &s->per_class[c];
-        put_row(
-            p, &(struct row){.name = k->name,
-                             .auroc = k->auroc,
-                             .se = k->delong_se,
-                             .other = pub ? chex_published_auroc(pub, pub->headline, k->name) : NAN,
-                             .interval = &k->interval,
-                             .positives = k->positives,
-                             .patients = k->positive_patients,
-                             .counts = true,
-                             .too_few = k->too_few});
-    }
-    char mean[48];
-    snprintf(mean, sizeof mean, "mean of %d of %d", s->defined, s->classes);
+    for (int c = 0; c < s->classes; c++)
+        put_row(p, c);
     fputs("</tbody>\n<tfoot>\n", to);
-    put_row(p, &(struct row){.name = mean,
-                             .auroc = s->mean,
-                             .other = chex_report_shared_mean(p->r).published,
-                             .interval = &s->mean_interval,
-                             .too_few = s->too_few > 0});
+    put_row(p, s->classes);
     fputs("</tfoot></table></div>\n", to);
     if (s->defined < s->classes)
-        fputs("<p class=\"mut\">Undefined: no positive or no negative image; left out of the "
-              "mean.</p>\n",
-              to);
+        chex_html_note(to, "Undefined: no positive or no negative image; left out of the mean.");
     put_interval_notes(s, to);
 }
 
@@ -264,13 +223,15 @@ static void put_published(const struct page *p) {
     fputs("</tr></thead><tbody>\n", to);
     for (int i = 0; i < pub->sources; i++) {
         const struct chex_published_source *s = &pub->source[i];
+        const char *const texts[] = {s->source, s->split[0] ? s->split : "not stated"};
         fputs("<tr><th scope=\"row\">", to);
         chex_put_xml(to, s->name);
-        fputs("</th><td class=\"l\">", to);
-        chex_put_xml(to, s->source);
-        fputs("</td><td class=\"l\">", to);
-        chex_put_xml(to, s->split[0] ? s->split : "not stated");
-        fputs("</td>", to);
+        fputs("</th>", to);
+        for (int k = 0; k < 2; k++) {
+            fputs("<td class=\"l\">", to);
+            chex_put_xml(to, texts[k]);
+            fputs("</td>", to);
+        }
         for (int c = 0; c < pub->classes; c++) {
             fputs("<td>", to);
             chex_html_put_number(to, s->auroc[c], 4);

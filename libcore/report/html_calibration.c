@@ -3,26 +3,26 @@
  * Calibration in report.html: the reliability diagrams and the table of figures.
  */
 #include "base/textfile.h"
+#include "report/figures_text.h"
 #include "report/html.h"
 
 static void put_table(FILE *to, const struct chex_report *r) {
-    static const char *const headings[] = {
-        "finding", "Brier score", "slope", "intercept", "in the large", "ECE", "ECE if calibrated"};
-    chex_html_begin_table(to, "stack", "Calibration of each finding, with 95 % intervals", headings,
-                          sizeof headings / sizeof headings[0]);
+    chex_html_open_table(to, "stack", "Calibration of each finding, with 95 % intervals");
+    chex_html_headings(to, &chex_class_columns[1], CHEX_CLASS_COLUMNS - 1); /* after the AP */
+    chex_html_heading(to, "ECE if calibrated");
+    chex_html_open_rows(to);
     for (int c = 0; c < r->scores->classes; c++) {
-        const struct chex_calibration_figures *k = &r->figures->per_class[c].calibration;
+        const struct chex_class_figures *f = &r->figures->per_class[c];
         const struct chex_class_score *s = &r->scores->per_class[c];
         const char *reason = !s->positives   ? "no positive"
                              : !s->negatives ? "no negative"
                                              : "not fitted";
         chex_html_begin_row(to, s->name);
-        chex_html_figure(to, "Brier score", &k->brier, 4, "no image");
-        chex_html_figure(to, "slope", &k->slope, 2, reason);
-        chex_html_figure(to, "intercept", &k->intercept, 2, reason);
-        chex_html_figure(to, "in the large", &k->in_the_large, 2, reason);
-        chex_html_figure(to, "ECE", &k->ece, 4, "no image");
-        chex_html_number(to, "ECE if calibrated", k->ece_expected, 4, NULL);
+        for (int i = 1; i < CHEX_CLASS_COLUMNS; i++) {
+            const bool fitted = chex_class_columns[i].digits == 2;
+            chex_html_figure(to, &chex_class_columns[i], f, fitted ? reason : "no image");
+        }
+        chex_html_number(to, "ECE if calibrated", f->calibration.ece_expected, 4, NULL);
         fputs("</tr>\n", to);
     }
     chex_html_end_table(to);
@@ -30,7 +30,6 @@ static void put_table(FILE *to, const struct chex_report *r) {
 
 enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
                                        struct chex_error *err) {
-    (void)err;
     chex_html_note(to, "Whether a predicted probability is one: the share of positive images "
                        "among images with that prediction.");
     if (r->figures->calibrated) {
@@ -42,7 +41,7 @@ enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
         }
         fputs(".</p>\n", to);
     }
-    chex_svg_reliability(to, r);
+    CHEX_TRY(chex_svg_reliability(to, r, err));
     put_table(to, r);
     chex_html_note(to, "A calibrated network has slope 1 and intercept 0. A slope below 1: "
                        "probabilities are too extreme. An intercept in the large above 0: they "

@@ -5,7 +5,10 @@
 #include <math.h>
 
 #include "base/textfile.h"
+#include "report/figures_text.h"
 #include "report/html.h"
+
+enum { DECISIONS = CHEX_OPERATING_COLUMNS - 2 }; /* the last two need a prevalence */
 
 /* Why a share is undefined. */
 static const char *why(const struct chex_operating *o, size_t of, const char *none) {
@@ -34,27 +37,27 @@ static void put_origin(FILE *to, const struct chex_figures_config *k) {
 }
 
 static void put_decisions(FILE *to, const struct chex_report *r) {
-    static const char *const headings[] = {
-        "finding", "threshold", "sensitivity", "specificity",
-        "PPV",     "NPV",       "F1",          "TP / FP / TN / FN"};
-    chex_html_begin_table(to, "stack", "Decisions at the threshold, with 95 % intervals", headings,
-                          sizeof headings / sizeof headings[0]);
+    static const char counts_name[] = "TP / FP / TN / FN";
+    chex_html_open_table(to, "stack", "Decisions at the threshold, with 95 % intervals");
+    chex_html_heading(to, "threshold");
+    chex_html_headings(to, chex_operating_columns, DECISIONS);
+    chex_html_heading(to, counts_name);
+    chex_html_open_rows(to);
     for (int c = 0; c < r->scores->classes; c++) {
         const struct chex_operating *o = &r->figures->per_class[c].operating;
-        const size_t calls = o->tp + o->fp, rest = o->tn + o->fn;
+        const char *const reasons[DECISIONS] = {
+            why(o, o->tp + o->fn, "no positive"), why(o, o->tn + o->fp, "no negative"),
+            why(o, o->tp + o->fp, "no image above the threshold"),
+            why(o, o->tn + o->fn, "no image below the threshold"),
+            why(o, o->tp + o->fp + o->fn, "no positive")};
         char counts[96] = "";
         chex_html_begin_row(to, r->scores->per_class[c].name);
         chex_html_number(to, "threshold", o->threshold, 4, NULL);
-        chex_html_figure(to, "sensitivity", &o->sensitivity, 3,
-                         why(o, o->tp + o->fn, "no positive"));
-        chex_html_figure(to, "specificity", &o->specificity, 3,
-                         why(o, o->tn + o->fp, "no negative"));
-        chex_html_figure(to, "PPV", &o->ppv, 3, why(o, calls, "no image above the threshold"));
-        chex_html_figure(to, "NPV", &o->npv, 3, why(o, rest, "no image below the threshold"));
-        chex_html_figure(to, "F1", &o->f1, 3, why(o, calls + o->fn, "no positive"));
+        for (int i = 0; i < DECISIONS; i++)
+            chex_html_figure(to, &chex_operating_columns[i], &r->figures->per_class[c], reasons[i]);
         if (!isnan(o->threshold))
             snprintf(counts, sizeof counts, "%zu / %zu / %zu / %zu", o->tp, o->fp, o->tn, o->fn);
-        chex_html_text(to, "TP / FP / TN / FN", counts);
+        chex_html_text(to, counts_name, counts);
         fputs("</tr>\n", to);
     }
     chex_html_end_table(to);
@@ -68,22 +71,23 @@ static bool has_prevalence(const struct chex_report *r) {
 }
 
 static void put_prevalence(FILE *to, const struct chex_report *r) {
-    static const char *const headings[] = {"finding", "share here", "stated prevalence",
-                                           "PPV there", "NPV there"};
-    chex_html_begin_table(to, "stack",
-                          "Predictive values at another share of positives, with 95 % intervals",
-                          headings, sizeof headings / sizeof headings[0]);
+    chex_html_open_table(to, "stack",
+                         "Predictive values at another share of positives, with 95 % intervals");
+    chex_html_heading(to, "share here");
+    chex_html_heading(to, "stated prevalence");
+    chex_html_headings(to, &chex_operating_columns[DECISIONS], CHEX_OPERATING_COLUMNS - DECISIONS);
+    chex_html_open_rows(to);
     for (int c = 0; c < r->scores->classes; c++) {
         const struct chex_class_figures *f = &r->figures->per_class[c];
-        const struct chex_operating *o = &f->operating;
-        const char *reason = isnan(o->threshold)    ? "no threshold"
-                             : isnan(o->prevalence) ? "no prevalence stated"
-                                                    : "sensitivity or specificity undefined";
+        const char *reason = isnan(f->operating.threshold)    ? "no threshold"
+                             : isnan(f->operating.prevalence) ? "no prevalence stated"
+                                                              : "sensitivity or specificity "
+                                                                "undefined";
         chex_html_begin_row(to, r->scores->per_class[c].name);
         chex_html_number(to, "share here", f->positive_share, 4, "no image");
-        chex_html_number(to, "stated prevalence", o->prevalence, 4, NULL);
-        chex_html_figure(to, "PPV there", &o->ppv_at, 3, reason);
-        chex_html_figure(to, "NPV there", &o->npv_at, 3, reason);
+        chex_html_number(to, "stated prevalence", f->operating.prevalence, 4, NULL);
+        for (int i = DECISIONS; i < CHEX_OPERATING_COLUMNS; i++)
+            chex_html_figure(to, &chex_operating_columns[i], f, reason);
         fputs("</tr>\n", to);
     }
     chex_html_end_table(to);

@@ -15,41 +15,53 @@ static const char *direction(const struct chex_shortcut *k) {
 
 /* A drop whose whole interval is above 0 is bold. */
 static void put_drop(FILE *to, const char *attribute, const struct chex_shortcut *k) {
-    const struct chex_figure *f = &k->drop;
-    const bool marked = f->interval.low > 0;
-    fprintf(to, "<td data-l=\"%s\">%s", attribute, marked ? "<b>" : "");
-    chex_html_put_number(to, f->value, 3);
+    const bool marked = k->drop.interval.low > 0;
+    chex_html_begin_cell(to, attribute);
+    fputs(marked ? "<b>" : "", to);
+    chex_html_put_number(to, k->drop.value, 3);
     fputs(marked ? "</b>" : "", to);
-    if (!isnan(f->interval.low))
-        fprintf(to, " <span class=\"ci\">%.3f to %.3f</span>", f->interval.low, f->interval.high);
+    chex_html_put_interval(to, &k->drop.interval, 3);
     if (!isnan(k->alone.value))
-        fprintf(to, " <span class=\"ci\">alone %.3f</span>", k->alone.value);
+        chex_html_aside(to, "alone %.3f", k->alone.value);
     fputs("</td>", to);
 }
 
 /* One row a class, one column an attribute: how much the network loses without it. */
 static void put_overview(FILE *to, const struct chex_report *r) {
-    fputs("<div class=\"wide\"><table class=\"stack\">\n<caption>Drop of the AUROC without the "
-          "attribute, with 95 % intervals; below it what the attribute reaches alone</caption>\n"
-          "<thead><tr><th scope=\"col\">finding</th>",
-          to);
+    const struct chex_shortcut_table *t = r->shortcuts->attribute;
+    chex_html_open_table(to, "stack",
+                         "Drop of the AUROC without the attribute, with 95 % intervals; below it "
+                         "what the attribute reaches alone");
     for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
-        if (r->shortcuts->attribute[a].known)
-            fprintf(to, "<th scope=\"col\">%s</th>", chex_shortcut_names[a]);
-    fputs("</tr></thead>\n<tbody>\n", to);
+        if (t[a].known)
+            chex_html_heading(to, chex_shortcut_names[a]);
+    chex_html_open_rows(to);
     for (int c = 0; c < r->scores->classes; c++) {
         chex_html_begin_row(to, r->scores->per_class[c].name);
         for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
-            if (r->shortcuts->attribute[a].known)
-                put_drop(to, chex_shortcut_names[a], &r->shortcuts->attribute[a].per_class[c]);
+            if (t[a].known)
+                put_drop(to, chex_shortcut_names[a], &t[a].per_class[c]);
         fputs("</tr>\n", to);
     }
     chex_html_end_table(to);
 }
 
+static void put_row(FILE *to, const char *name, const struct chex_shortcut *k) {
+    const char *why = !k->positives   ? "no positive"
+                      : !k->negatives ? "no negative"
+                                      : "no pair in a stratum";
+    chex_html_begin_row(to, name);
+    chex_html_begin_cell(to, chex_shortcut_columns[0].heading);
+    chex_html_put_number(to, k->alone.value, 3);
+    chex_html_aside(to, "%s", isnan(k->alone.value) ? why : direction(k));
+    chex_html_put_interval(to, &k->alone.interval, 3);
+    fputs("</td>", to);
+    for (int i = 1; i < CHEX_SHORTCUT_COLUMNS; i++)
+        chex_html_figure(to, &chex_shortcut_columns[i], k, why);
+    fputs("</tr>\n", to);
+}
+
 static void put_attribute(FILE *to, const struct chex_report *r, int a) {
-    static const char *const headings[] = {"finding", "attribute alone", "network",
-                                           "network within", "drop"};
     const struct chex_shortcut_table *t = &r->shortcuts->attribute[a];
     char caption[128];
     snprintf(caption, sizeof caption, "AUROC with and without what %s tells, with 95 %% intervals",
@@ -58,25 +70,11 @@ static void put_attribute(FILE *to, const struct chex_report *r, int a) {
     if (t->unknown)
         fprintf(to, "<p class=\"mut\">Not stated for %zu image%s, which are left out.</p>\n",
                 t->unknown, t->unknown == 1 ? "" : "s");
-    chex_html_begin_table(to, "stack", caption, headings, sizeof headings / sizeof headings[0]);
-    for (int c = 0; c < r->scores->classes; c++) {
-        const struct chex_shortcut *k = &t->per_class[c];
-        const char *why = !k->positives   ? "no positive"
-                          : !k->negatives ? "no negative"
-                                          : "no pair in a stratum";
-        chex_html_begin_row(to, r->scores->per_class[c].name);
-        fputs("<td data-l=\"attribute alone\">", to);
-        chex_html_put_number(to, k->alone.value, 3);
-        fprintf(to, " <span class=\"ci\">%s</span>", isnan(k->alone.value) ? why : direction(k));
-        if (!isnan(k->alone.interval.low))
-            fprintf(to, " <span class=\"ci\">%.3f to %.3f</span>", k->alone.interval.low,
-                    k->alone.interval.high);
-        fputs("</td>", to);
-        chex_html_figure(to, "network", &k->network, 3, why);
-        chex_html_figure(to, "network within", &k->within, 3, why);
-        chex_html_figure(to, "drop", &k->drop, 3, why);
-        fputs("</tr>\n", to);
-    }
+    chex_html_open_table(to, "stack", caption);
+    chex_html_headings(to, chex_shortcut_columns, CHEX_SHORTCUT_COLUMNS);
+    chex_html_open_rows(to);
+    for (int c = 0; c < r->scores->classes; c++)
+        put_row(to, r->scores->per_class[c].name, &t->per_class[c]);
     chex_html_end_table(to);
     fputs("</details>\n", to);
 }

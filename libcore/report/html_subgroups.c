@@ -41,49 +41,45 @@ static const char *why(const struct chex_group_score *k, int figure) {
 /* One figure in one group. The label of the cell is the name of the group, which is data. */
 static void put_cell(FILE *to, const char *group, const struct chex_group_score *k, int figure) {
     const struct chex_figure *f = &k->figure[figure];
-    fputs("<td data-l=\"", to);
-    chex_put_xml(to, group);
-    fputs("\">", to);
+    chex_html_begin_cell(to, group);
     chex_html_put_number(to, f->value, 3);
     if (isnan(f->value))
-        fprintf(to, " <span class=\"ci\">%s</span>", why(k, figure));
+        chex_html_aside(to, "%s", why(k, figure));
     else if (k->too_small)
-        fprintf(to, " <span class=\"ci\">too small: %zu / %zu</span>", k->positives, k->negatives);
-    else if (!isnan(f->interval.low))
-        fprintf(to, " <span class=\"ci\">%.3f to %.3f</span>", f->interval.low, f->interval.high);
+        chex_html_aside(to, "too small: %zu / %zu", k->positives, k->negatives);
+    else
+        chex_html_put_interval(to, &f->interval, 3);
     fputs("</td>", to);
 }
 
 static void put_gap(FILE *to, const struct chex_subgroup_attribute *a,
                     const struct chex_subgroup_gap *gap) {
-    fputs("<td data-l=\"largest gap\">", to);
-    if (gap->high < 0 || isnan(gap->gap.value)) {
-        fputs("&#8211; <span class=\"ci\">fewer than two groups</span></td>", to);
-        return;
+    const double value = gap->high < 0 ? NAN : gap->gap.value;
+    chex_html_begin_cell(to, "largest gap");
+    chex_html_put_number(to, value, 3);
+    if (isnan(value)) {
+        chex_html_aside(to, "fewer than two groups");
+    } else {
+        chex_html_put_interval(to, &gap->gap.interval, 3);
+        fputs(" <span class=\"ci\">", to);
+        chex_put_xml(to, a->groups.name[gap->high]);
+        fputs(" over ", to);
+        chex_put_xml(to, a->groups.name[gap->low]);
+        fputs("</span>", to);
     }
-    fprintf(to, "%.3f", gap->gap.value);
-    if (!isnan(gap->gap.interval.low))
-        fprintf(to, " <span class=\"ci\">%.3f to %.3f</span>", gap->gap.interval.low,
-                gap->gap.interval.high);
-    fputs(" <span class=\"ci\">", to);
-    chex_put_xml(to, a->groups.name[gap->high]);
-    fputs(" over ", to);
-    chex_put_xml(to, a->groups.name[gap->low]);
-    fputs("</span></td>", to);
+    fputs("</td>", to);
 }
 
 static void put_table(FILE *to, const struct chex_subgroups *s,
                       const struct chex_subgroup_attribute *a, int figure) {
-    fprintf(to,
-            "<div class=\"wide\"><table class=\"stack\">\n<caption>%s by %s</caption>\n<thead><tr>"
-            "<th scope=\"col\">finding</th>",
-            figure_names[figure], chex_attribute_names[a->attribute]);
-    for (int g = 0; g < a->groups.count; g++) {
-        fputs("<th scope=\"col\">", to);
-        chex_put_xml(to, a->groups.name[g]);
-        fputs("</th>", to);
-    }
-    fputs("<th scope=\"col\">largest gap</th></tr></thead>\n<tbody>\n", to);
+    char caption[96];
+    snprintf(caption, sizeof caption, "%s by %s", figure_names[figure],
+             chex_attribute_names[a->attribute]);
+    chex_html_open_table(to, "stack", caption);
+    for (int g = 0; g < a->groups.count; g++)
+        chex_html_heading(to, a->groups.name[g]);
+    chex_html_heading(to, "largest gap");
+    chex_html_open_rows(to);
     for (int c = 0; c < s->scores->classes; c++) {
         const struct chex_subgroup_class *k = &a->per_class[c];
         chex_html_begin_row(to, s->scores->per_class[c].name);
@@ -95,12 +91,13 @@ static void put_table(FILE *to, const struct chex_subgroups *s,
     chex_html_end_table(to);
 }
 
-static void put_attribute(FILE *to, const struct chex_subgroups *s,
-                          const struct chex_subgroup_attribute *a) {
+static enum chex_status put_attribute(FILE *to, const struct chex_subgroups *s,
+                                      const struct chex_subgroup_attribute *a,
+                                      struct chex_error *err) {
     fprintf(to, "<h3>By %s</h3>\n", chex_attribute_names[a->attribute]);
     put_groups(to, s, a);
     if (a->groups.count <= FOREST_GROUPS)
-        chex_svg_forest(to, s, a);
+        CHEX_TRY(chex_svg_forest(to, s, a, err));
     for (int f = 0; f < CHEX_SUBGROUP_FIGURES; f++) {
         if (f != CHEX_SUBGROUP_AUROC && !s->thresholds)
             continue;
@@ -110,11 +107,11 @@ static void put_attribute(FILE *to, const struct chex_subgroups *s,
         put_table(to, s, a, f);
         fputs("</details>\n", to);
     }
+    return CHEX_OK;
 }
 
 enum chex_status chex_html_subgroups(FILE *to, const struct chex_report *r,
                                      struct chex_error *err) {
-    (void)err;
     fprintf(to,
             "<p class=\"mut\">A group is too small if fewer than %d %ss have a positive, or a "
             "negative (the counts of images are shown). It has no interval and takes no part in "
@@ -123,6 +120,6 @@ enum chex_status chex_html_subgroups(FILE *to, const struct chex_report *r,
             "treats it worse.</p>\n",
             CHEX_SUBGROUP_MIN_CLUSTERS, chex_cluster_names[r->scores->config.cluster]);
     for (int a = 0; a < r->subgroups->count; a++)
-        put_attribute(to, r->subgroups, &r->subgroups->attribute[a]);
+        CHEX_TRY(put_attribute(to, r->subgroups, &r->subgroups->attribute[a], err));
     return CHEX_OK;
 }

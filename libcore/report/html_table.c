@@ -3,17 +3,40 @@
  * Tables and notes of report.html.
  */
 #include <math.h>
+#include <stdarg.h>
 
 #include "base/textfile.h"
 #include "report/html.h"
 
-void chex_html_begin_table(FILE *to, const char *kind, const char *caption,
-                           const char *const *headings, size_t count) {
+static void open_table(FILE *to, const char *kind, const char *caption) {
     fprintf(to, "<div class=\"wide\"><table class=\"%s\">\n<caption>%s</caption>\n<thead><tr>",
             kind, caption);
+}
+
+void chex_html_open_table(FILE *to, const char *kind, const char *caption) {
+    open_table(to, kind, caption);
+    chex_html_heading(to, "finding");
+}
+
+void chex_html_heading(FILE *to, const char *text) {
+    fputs("<th scope=\"col\">", to);
+    chex_put_xml(to, text);
+    fputs("</th>", to);
+}
+
+void chex_html_headings(FILE *to, const struct chex_column *columns, size_t count) {
     for (size_t i = 0; i < count; i++)
-        fprintf(to, "<th scope=\"col\">%s</th>", headings[i]);
-    fputs("</tr></thead>\n<tbody>\n", to);
+        chex_html_heading(to, columns[i].heading);
+}
+
+void chex_html_open_rows(FILE *to) { fputs("</tr></thead>\n<tbody>\n", to); }
+
+void chex_html_begin_table(FILE *to, const char *kind, const char *caption,
+                           const char *const *headings, size_t count) {
+    open_table(to, kind, caption);
+    for (size_t i = 0; i < count; i++)
+        chex_html_heading(to, headings[i]);
+    chex_html_open_rows(to);
 }
 
 void chex_html_end_table(FILE *to) { fputs("</tbody></table></div>\n", to); }
@@ -24,7 +47,11 @@ void chex_html_begin_row(FILE *to, const char *name) {
     fputs("</th>", to);
 }
 
-static void begin_cell(FILE *to, const char *label) { fprintf(to, "<td data-l=\"%s\">", label); }
+void chex_html_begin_cell(FILE *to, const char *label) {
+    fputs("<td data-l=\"", to);
+    chex_put_xml(to, label);
+    fputs("\">", to);
+}
 
 void chex_html_put_number(FILE *to, double v, int digits) {
     if (isnan(v))
@@ -33,40 +60,46 @@ void chex_html_put_number(FILE *to, double v, int digits) {
         fprintf(to, "%.*f", digits, v);
 }
 
-static void put_value(FILE *to, double v, int digits, const char *why) {
-    chex_html_put_number(to, v, digits);
-    if (isnan(v) && why)
-        fprintf(to, " <span class=\"ci\">%s</span>", why);
+void chex_html_aside(FILE *to, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fputs(" <span class=\"ci\">", to);
+    vfprintf(to, fmt, args);
+    fputs("</span>", to);
+    va_end(args);
+}
+
+/* An interval that is thousands wide says that nothing is known; its digits would only widen the
+ * table. */
+void chex_html_put_interval(FILE *to, const struct chex_interval *i, int digits) {
+    const bool huge = fmax(fabs(i->low), fabs(i->high)) >= 1000;
+    if (!isnan(i->low))
+        chex_html_aside(to, huge ? "%.*g to %.*g" : "%.*f to %.*f", huge ? 1 : digits, i->low,
+                        huge ? 1 : digits, i->high);
 }
 
 void chex_html_text(FILE *to, const char *label, const char *text) {
-    begin_cell(to, label);
+    chex_html_begin_cell(to, label);
     chex_put_xml(to, text);
     fputs("</td>", to);
 }
 
 void chex_html_number(FILE *to, const char *label, double v, int digits, const char *why) {
-    begin_cell(to, label);
-    put_value(to, v, digits, why);
+    chex_html_begin_cell(to, label);
+    chex_html_put_number(to, v, digits);
+    if (isnan(v) && why)
+        chex_html_aside(to, "%s", why);
     fputs("</td>", to);
 }
 
-/* An interval that is thousands wide says that nothing is known; its digits would only widen the
- * table. */
-static void put_interval(FILE *to, const struct chex_interval *i, int digits) {
-    const bool huge = fmax(fabs(i->low), fabs(i->high)) >= 1000;
-    fprintf(to,
-            huge ? " <span class=\"ci\">%.*g to %.*g</span>"
-                 : " <span class=\"ci\">%.*f to %.*f</span>",
-            huge ? 1 : digits, i->low, huge ? 1 : digits, i->high);
-}
-
-void chex_html_figure(FILE *to, const char *label, const struct chex_figure *f, int digits,
+void chex_html_figure(FILE *to, const struct chex_column *column, const void *row,
                       const char *why) {
-    begin_cell(to, label);
-    put_value(to, f->value, digits, why);
-    if (!isnan(f->interval.low))
-        put_interval(to, &f->interval, digits);
+    const struct chex_figure *f = chex_column_figure(column, row);
+    chex_html_begin_cell(to, column->heading);
+    chex_html_put_number(to, f->value, column->digits);
+    if (isnan(f->value))
+        chex_html_aside(to, "%s", why);
+    chex_html_put_interval(to, &f->interval, column->digits);
     fputs("</td>", to);
 }
 

@@ -71,13 +71,15 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
  * - net benefit: decision curves */
 enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r,
                                            struct chex_error *err);
-void chex_svg_reliability(FILE *to, const struct chex_report *r);
-void chex_svg_histogram(FILE *to, const struct chex_report *r);
-void chex_svg_net_benefit(FILE *to, const struct chex_report *r);
+enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err);
+enum chex_status chex_svg_histogram(FILE *to, const struct chex_report *r, struct chex_error *err);
+enum chex_status chex_svg_net_benefit(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err);
 
 /* The same for subgroups: the AUROC of each group of an attribute. */
-void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
-                     const struct chex_subgroup_attribute *a);
+enum chex_status chex_svg_forest(FILE *to, const struct chex_subgroups *s,
+                                 const struct chex_subgroup_attribute *a, struct chex_error *err);
 
 /* ---- report.c: parts that the table and report.html share ---- */
 

@@ -124,7 +124,7 @@ double chex_svg_round_up(double v) {
         return 1;
     v = fmax(v, 1e-4);
     const double power = pow(10, floor(log10(v)));
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+    for (size_t i = 0; i < CHEX_COUNT(steps); i++)
         if (v <= steps[i] * power * (1 + 1e-9))
             return steps[i] * power;
     return 10 * power;
@@ -191,12 +191,29 @@ void chex_svg_segment(FILE *to, const char *attributes, struct chex_svg_scale sx
             chex_svg_y(sy, y0), chex_svg_x(sx, x1), chex_svg_y(sy, y1));
 }
 
-void chex_svg_legend(FILE *to, const char *first, const char *second, const struct chex_svg_key *k,
-                     size_t count) {
-    chex_svg_title(to, "Legend", first, second);
+void chex_svg_end_with_legend(const struct chex_svg_sheet *s, const char *first, const char *second,
+                              const struct chex_svg_key *k, size_t count) {
+    chex_svg_open_panel(s, s->cells - 1);
+    chex_svg_title(s->to, "Legend", first, second);
     for (size_t i = 0; i < count; i++)
-        fprintf(to,
+        fprintf(s->to,
                 "<g transform=\"translate(-28 %d)\">%s<text " CHEX_SVG_AS_TEXT
                 " x=\"32\" y=\"4\">%s</text></g>\n",
                 12 + (int)i * 24, k[i].sample, k[i].meaning);
+    chex_svg_close_panel(s);
+    chex_svg_end(s);
+}
+
+enum chex_status chex_svg_panels(FILE *to, const struct chex_svg_plot *plot, int classes,
+                                 const void *context, struct chex_error *err) {
+    const struct chex_svg_sheet sheet =
+        chex_svg_begin(to, classes + 1, plot->title, plot->desc, false);
+    chex_svg_end_defs(&sheet);
+    for (int c = 0; c < classes; c++) {
+        chex_svg_open_panel(&sheet, c);
+        CHEX_TRY(plot->put(to, context, c, err));
+        chex_svg_close_panel(&sheet);
+    }
+    chex_svg_end_with_legend(&sheet, plot->first, NULL, plot->keys, plot->key_count);
+    return CHEX_OK;
 }

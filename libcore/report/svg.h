@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/error.h"
+
 enum { CHEX_SVG_PLOT = 150 };
 
 #define CHEX_SVG_INK "#1c2733"
@@ -100,8 +102,20 @@ struct chex_svg_key {
 #define CHEX_SVG_AXIS(letter) "<text " CHEX_SVG_AS_NOTE " x=\"4\" y=\"4\">" letter "</text>"
 #define CHEX_SVG_SAMPLE(attributes) "<path " attributes " d=\"M0 0H24\"/>"
 
-/* Writes the legend into an open panel, with up to two lines below its title. */
-void chex_svg_legend(FILE *to, const char *first, const char *second, const struct chex_svg_key *k,
-                     size_t count);
+/* Ends a sheet of panels: writes panel i, with up to two lines below its title, as the legend. */
+void chex_svg_end_with_legend(const struct chex_svg_sheet *s, const char *first, const char *second,
+                              const struct chex_svg_key *k, size_t count);
+
+/* Writes an element of report.html with a panel for each class and a legend.
+ * - put: writes panel c. An error ends the panels.
+ * - first: a line of the legend; NULL: none */
+struct chex_svg_plot {
+    const char *title, *desc, *first;
+    const struct chex_svg_key *keys;
+    size_t key_count;
+    enum chex_status (*put)(FILE *to, const void *context, int c, struct chex_error *err);
+};
+enum chex_status chex_svg_panels(FILE *to, const struct chex_svg_plot *plot, int classes,
+                                 const void *context, struct chex_error *err);
 
 #endif

@@ -52,24 +52,33 @@ static void put_group(FILE *to, struct chex_svg_scale x, double y, double height
                 chex_svg_x(x, f->value), mark);
 }
 
-static void put_panel(FILE *to, const struct chex_subgroups *s,
-                      const struct chex_subgroup_attribute *a, int c, struct chex_svg_scale x) {
-    const struct chex_class_score *all = &s->scores->per_class[c];
+struct plot {
+    const struct chex_subgroups *s;
+    const struct chex_subgroup_attribute *a;
+    struct chex_svg_scale x;
+};
+
+static enum chex_status put_panel(FILE *to, const void *plot, int c, struct chex_error *err) {
+    const struct plot *p = plot;
+    const struct chex_subgroup_attribute *a = p->a;
+    const struct chex_class_score *all = &p->s->scores->per_class[c];
+    (void)err;
     const double height = (double)PLOT / a->groups.count;
     char value[64] = "undefined";
     if (!isnan(all->auroc))
         snprintf(value, sizeof value, "all images: %.3f", all->auroc);
     chex_svg_title(to, all->name, value, NULL);
-    put_scale(to, x);
+    put_scale(to, p->x);
     if (!isnan(all->auroc))
         fprintf(to, "<path " CHEX_SVG_AS_REFERENCE " d=\"M%.1f 0V%d\"/>\n",
-                chex_svg_x(x, all->auroc), PLOT);
+                chex_svg_x(p->x, all->auroc), PLOT);
     for (int g = 0; g < a->groups.count; g++)
-        put_group(to, x, g * height, height, a->groups.name[g], &a->per_class[c].group[g]);
+        put_group(to, p->x, g * height, height, a->groups.name[g], &a->per_class[c].group[g]);
+    return CHEX_OK;
 }
 
-void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
-                     const struct chex_subgroup_attribute *a) {
+enum chex_status chex_svg_forest(FILE *to, const struct chex_subgroups *s,
+                                 const struct chex_subgroup_attribute *a, struct chex_error *err) {
     static const struct chex_svg_key keys[] = {
         {CHEX_SVG_SAMPLE(CHEX_SVG_AS_CURVE " stroke-width=\"2\"") "<circle " CHEX_SVG_AS_DOT
                                                                   " r=\"3.5\" cx=\"12\"/>",
@@ -79,21 +88,13 @@ void chex_svg_forest(FILE *to, const struct chex_subgroups *s,
         {CHEX_SVG_SAMPLE(CHEX_SVG_AS_REFERENCE), "all images"},
         {CHEX_SVG_AXIS("x"), "AUROC"},
     };
-    const int classes = s->scores->classes;
-    const struct chex_svg_scale x = {left_end(s, a), 1};
-    const struct chex_svg_sheet sheet = chex_svg_begin(
-        to, classes + 1, "Subgroups",
-        "AUROC of each group with its interval, one panel a finding. The table below has the "
-        "figures.",
-        false);
-    chex_svg_end_defs(&sheet);
-    for (int c = 0; c < classes; c++) {
-        chex_svg_open_panel(&sheet, c);
-        put_panel(to, s, a, c, x);
-        chex_svg_close_panel(&sheet);
-    }
-    chex_svg_open_panel(&sheet, classes);
-    chex_svg_legend(to, NULL, NULL, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(&sheet);
-    chex_svg_end(&sheet);
+    static const struct chex_svg_plot plot = {
+        .title = "Subgroups",
+        .desc = "AUROC of each group with its interval, one panel a finding. The table below has "
+                "the figures.",
+        .keys = keys,
+        .key_count = CHEX_COUNT(keys),
+        .put = put_panel};
+    const struct plot context = {s, a, {left_end(s, a), 1}};
+    return chex_svg_panels(to, &plot, s->scores->classes, &context, err);
 }

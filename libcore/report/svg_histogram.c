@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "report/report.h"
+#include "report/html.h"
 #include "report/svg.h"
 
 enum { BINS = CHEX_HISTOGRAM_BINS };
@@ -53,7 +53,10 @@ static size_t sum(const size_t *counts) {
     return n;
 }
 
-static void put_panel(FILE *to, const char *name, const struct chex_histogram *h) {
+static enum chex_status put_panel(FILE *to, const void *report, int c, struct chex_error *err) {
+    const struct chex_report *r = report;
+    const struct chex_histogram *h = &r->figures->per_class[c].calibration.histogram;
+    (void)err;
     const struct shares s = shares_of(h);
     const struct chex_svg_scale x = {0, (double)s.used / BINS},
                                 y = {0, fmin(chex_svg_round_up(s.most), 1)};
@@ -61,36 +64,30 @@ static void put_panel(FILE *to, const char *name, const struct chex_histogram *h
     char first[64], second[64];
     snprintf(first, sizeof first, "%zu positive%s", positives, positives == 1 ? "" : "s");
     snprintf(second, sizeof second, "%zu negative%s", negatives, negatives == 1 ? "" : "s");
-    chex_svg_title(to, name, first, second);
+    chex_svg_title(to, r->scores->per_class[c].name, first, second);
     chex_svg_axes(to, x, y);
     if (negatives)
         put_outline(to, AS_NEGATIVES, x, y, s.negatives, s.used);
     if (positives)
         put_outline(to, AS_POSITIVES, x, y, s.positives, s.used);
+    return CHEX_OK;
 }
 
-void chex_svg_histogram(FILE *to, const struct chex_report *r) {
+enum chex_status chex_svg_histogram(FILE *to, const struct chex_report *r, struct chex_error *err) {
     static const struct chex_svg_key keys[] = {
         {CHEX_SVG_SAMPLE(AS_POSITIVES), "positive images"},
         {CHEX_SVG_SAMPLE(AS_NEGATIVES), "negative images"},
         {CHEX_SVG_AXIS("x"), "predicted probability"},
         {CHEX_SVG_AXIS("y"), "share of these images"},
     };
-    const int classes = r->scores->classes;
-    const struct chex_svg_sheet sheet =
-        chex_svg_begin(to, classes + 1, "Distribution of probabilities",
-                       "Share of the positive and of the negative images by predicted "
-                       "probability, one panel a finding.",
-                       false);
-    chex_svg_end_defs(&sheet);
-    for (int c = 0; c < classes; c++) {
-        chex_svg_open_panel(&sheet, c);
-        put_panel(to, r->scores->per_class[c].name,
-                  &r->figures->per_class[c].calibration.histogram);
-        chex_svg_close_panel(&sheet);
-    }
-    chex_svg_open_panel(&sheet, classes);
-    chex_svg_legend(to, "axes fit the data", NULL, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(&sheet);
-    chex_svg_end(&sheet);
+    static const struct chex_svg_plot plot = {
+        .title = "Distribution of probabilities",
+        .desc = "Share of the positive and of the negative images by predicted probability, one "
+                "panel a finding.",
+        .first = "axes fit the data",
+        .keys = keys,
+        .key_count = CHEX_COUNT(keys),
+        .put = put_panel};
+    chex_html_note(to, "The less the two outlines overlap, the better a threshold separates them.");
+    return chex_svg_panels(to, &plot, r->scores->classes, r, err);
 }

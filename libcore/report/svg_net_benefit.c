@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "report/report.h"
+#include "report/html.h"
 #include "report/svg.h"
 
 enum { POINTS = CHEX_NET_BENEFIT_POINTS };
@@ -40,13 +40,16 @@ static double last_threshold(const struct chex_net_benefit *n) {
     for (int i = 0; i < n->count; i++)
         if (n->point[i].prediction.value != 0)
             last = n->point[i].threshold;
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+    for (size_t i = 0; i < CHEX_COUNT(ends); i++)
         if (last <= ends[i])
             return ends[i];
     return 1;
 }
 
-static void put_panel(FILE *to, const char *name, const struct chex_class_figures *f) {
+static enum chex_status put_panel(FILE *to, const void *report, int c, struct chex_error *err) {
+    const struct chex_report *r = report;
+    const struct chex_class_figures *f = &r->figures->per_class[c];
+    (void)err;
     const double top = chex_svg_round_up(isnan(f->positive_share) ? 0 : f->positive_share);
     const struct chex_svg_scale x = {0, last_threshold(&f->net_benefit)}, y = {-top / 2, top};
     const struct curve k = curve_of(&f->net_benefit, y);
@@ -58,15 +61,17 @@ static void put_panel(FILE *to, const char *name, const struct chex_class_figure
         snprintf(share, sizeof share, "undefined: no image");
     else
         snprintf(share, sizeof share, "share of positives %.2g", f->positive_share);
-    chex_svg_title(to, name, share, NULL);
+    chex_svg_title(to, r->scores->per_class[c].name, share, NULL);
     chex_svg_axes(to, x, y);
     chex_svg_segment(to, CHEX_SVG_AS_DOTTED " stroke-width=\"1.5\"", x, y, 0, 0, x.high, 0);
     chex_svg_band(to, x, y, k.t, k.low, k.high, shown);
     chex_svg_line(to, AS_ALWAYS, x, y, k.t, k.always, shown, 0);
     chex_svg_line(to, CHEX_SVG_AS_CURVE " stroke-width=\"1.8\"", x, y, k.t, k.y, shown, 0);
+    return CHEX_OK;
 }
 
-void chex_svg_net_benefit(FILE *to, const struct chex_report *r) {
+enum chex_status chex_svg_net_benefit(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err) {
     static const struct chex_svg_key keys[] = {
         {CHEX_SVG_SAMPLE(CHEX_SVG_AS_CURVE " stroke-width=\"1.8\""), "act on the prediction"},
         {"<rect " CHEX_SVG_AS_BAND " y=\"-6\" width=\"24\" height=\"12\"/>", "95 % interval"},
@@ -75,20 +80,14 @@ void chex_svg_net_benefit(FILE *to, const struct chex_report *r) {
         {CHEX_SVG_AXIS("x"), "threshold"},
         {CHEX_SVG_AXIS("y"), "net benefit"},
     };
-    const int classes = r->scores->classes;
-    const struct chex_svg_sheet sheet = chex_svg_begin(
-        to, classes + 1, "Decision curves",
-        "Net benefit of acting on the prediction, of acting always and of acting never, by "
-        "threshold probability, one panel a finding.",
-        false);
-    chex_svg_end_defs(&sheet);
-    for (int c = 0; c < classes; c++) {
-        chex_svg_open_panel(&sheet, c);
-        put_panel(to, r->scores->per_class[c].name, &r->figures->per_class[c]);
-        chex_svg_close_panel(&sheet);
-    }
-    chex_svg_open_panel(&sheet, classes);
-    chex_svg_legend(to, NULL, NULL, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(&sheet);
-    chex_svg_end(&sheet);
+    static const struct chex_svg_plot plot = {
+        .title = "Decision curves",
+        .desc = "Net benefit of acting on the prediction, of acting always and of acting never, by "
+                "threshold probability, one panel a finding.",
+        .keys = keys,
+        .key_count = CHEX_COUNT(keys),
+        .put = put_panel};
+    chex_html_note(to, "Acting at a threshold t values a false alarm at t / (1 - t) of a hit. The "
+                       "prediction is useful where its line is above both others.");
+    return chex_svg_panels(to, &plot, r->scores->classes, r, err);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "report/report.h"
+#include "report/html.h"
 #include "report/svg.h"
 
 static const struct chex_svg_scale unit = {0, 1};
@@ -43,8 +43,8 @@ static enum chex_status put_steps(FILE *to, const struct chex_precision_recall *
     return st;
 }
 
-static enum chex_status put_panel(FILE *to, const struct chex_report *r, int c,
-                                  struct chex_error *err) {
+static enum chex_status put_panel(FILE *to, const void *report, int c, struct chex_error *err) {
+    const struct chex_report *r = report;
     const struct chex_class_figures *f = &r->figures->per_class[c];
     struct chex_precision_recall *k = NULL;
     CHEX_TRY(chex_precision_recall_create(r->scores->rankings[c], &k, err));
@@ -66,22 +66,13 @@ enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r
         {CHEX_SVG_AXIS("x"), "recall (sensitivity)"},
         {CHEX_SVG_AXIS("y"), "precision (PPV)"},
     };
-    const int classes = r->scores->classes;
-    enum chex_status st = CHEX_OK;
-    const struct chex_svg_sheet sheet =
-        chex_svg_begin(to, classes + 1, "Precision and recall",
-                       "Precision against recall, one panel a finding, with the average precision "
-                       "and the share of positives.",
-                       false);
-    chex_svg_end_defs(&sheet);
-    for (int c = 0; c < classes && st == CHEX_OK; c++) {
-        chex_svg_open_panel(&sheet, c);
-        st = put_panel(to, r, c, err);
-        chex_svg_close_panel(&sheet);
-    }
-    chex_svg_open_panel(&sheet, classes);
-    chex_svg_legend(to, NULL, NULL, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(&sheet);
-    chex_svg_end(&sheet);
-    return st;
+    static const struct chex_svg_plot plot = {
+        .title = "Precision and recall",
+        .desc = "Precision against recall, one panel a finding, with the average precision and the "
+                "share of positives.",
+        .keys = keys,
+        .key_count = CHEX_COUNT(keys),
+        .put = put_panel};
+    chex_html_note(to, "Average precision depends on the share of positives, the dashed line.");
+    return chex_svg_panels(to, &plot, r->scores->classes, r, err);
 }

@@ -31,7 +31,10 @@ static struct curve curve_of(const struct chex_reliability *r) {
     return k;
 }
 
-static void put_panel(FILE *to, const char *name, const struct chex_class_figures *f) {
+static enum chex_status put_panel(FILE *to, const void *report, int c, struct chex_error *err) {
+    const struct chex_report *r = report;
+    const struct chex_class_figures *f = &r->figures->per_class[c];
+    (void)err;
     const struct curve k = curve_of(&f->calibration.reliability);
     const struct chex_svg_scale scale = {0, k.top};
     char share[64], ece[64] = "";
@@ -41,7 +44,7 @@ static void put_panel(FILE *to, const char *name, const struct chex_class_figure
         snprintf(share, sizeof share, "share of positives %.2g", f->positive_share);
     if (!isnan(f->calibration.ece.value))
         snprintf(ece, sizeof ece, "calibration error %.2g", f->calibration.ece.value);
-    chex_svg_title(to, name, share, ece);
+    chex_svg_title(to, r->scores->per_class[c].name, share, ece);
     chex_svg_axes(to, scale, scale);
     chex_svg_segment(to, CHEX_SVG_AS_REFERENCE, scale, scale, 0, 0, k.top, k.top);
     chex_svg_band(to, scale, scale, k.x, k.low, k.high, k.count);
@@ -51,9 +54,11 @@ static void put_panel(FILE *to, const char *name, const struct chex_class_figure
         if (!isnan(k.y[b]))
             fprintf(to, "<circle " CHEX_SVG_AS_DOT " r=\"3\" cx=\"%.1f\" cy=\"%.1f\"/>\n",
                     chex_svg_x(scale, k.x[b]), chex_svg_y(scale, k.y[b]));
+    return CHEX_OK;
 }
 
-void chex_svg_reliability(FILE *to, const struct chex_report *r) {
+enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err) {
     static const struct chex_svg_key keys[] = {
         {CHEX_SVG_SAMPLE(CHEX_SVG_AS_CURVE " stroke-width=\"1.2\"") "<circle " CHEX_SVG_AS_DOT
                                                                     " r=\"3\" cx=\"12\"/>",
@@ -63,20 +68,13 @@ void chex_svg_reliability(FILE *to, const struct chex_report *r) {
         {CHEX_SVG_AXIS("x"), "mean predicted"},
         {CHEX_SVG_AXIS("y"), "share of positives"},
     };
-    const int classes = r->scores->classes;
-    const struct chex_svg_sheet sheet = chex_svg_begin(
-        to, classes + 1, "Reliability",
-        "Share of positive images against the mean predicted probability, in ten bins of equal "
-        "count, one panel a finding. The table below has the figures.",
-        false);
-    chex_svg_end_defs(&sheet);
-    for (int c = 0; c < classes; c++) {
-        chex_svg_open_panel(&sheet, c);
-        put_panel(to, r->scores->per_class[c].name, &r->figures->per_class[c]);
-        chex_svg_close_panel(&sheet);
-    }
-    chex_svg_open_panel(&sheet, classes);
-    chex_svg_legend(to, "axes fit the data", NULL, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(&sheet);
-    chex_svg_end(&sheet);
+    static const struct chex_svg_plot plot = {
+        .title = "Reliability",
+        .desc = "Share of positive images against the mean predicted probability, in ten bins of "
+                "equal count, one panel a finding. The table below has the figures.",
+        .first = "axes fit the data",
+        .keys = keys,
+        .key_count = CHEX_COUNT(keys),
+        .put = put_panel};
+    return chex_svg_panels(to, &plot, r->scores->classes, r, err);
 }

@@ -53,9 +53,7 @@ static void put_legend(const struct chex_svg_sheet *sheet, const struct chex_sco
     else
         snprintf(mean, sizeof mean, "mean AUROC %.3f", s->mean);
     snprintf(of, sizeof of, "of %d of %d findings", s->defined, s->classes);
-    chex_svg_open_panel(sheet, s->classes);
-    chex_svg_legend(sheet->to, mean, of, keys, sizeof keys / sizeof keys[0]);
-    chex_svg_close_panel(sheet);
+    chex_svg_end_with_legend(sheet, mean, of, keys, CHEX_COUNT(keys));
 }
 
 static void put_panels(FILE *to, const struct chex_report *r, struct chex_roc *const *roc,
@@ -85,7 +83,6 @@ static void put_panels(FILE *to, const struct chex_report *r, struct chex_roc *c
         chex_svg_close_panel(&sheet);
     }
     put_legend(&sheet, s);
-    chex_svg_end(&sheet);
 }
 
 enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
