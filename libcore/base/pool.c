@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 struct worker {
@@ -172,7 +173,7 @@ void chex_pool_run(struct chex_pool *p, size_t items, chex_pool_fn fn, void *arg
 struct attempt {
     chex_pool_try_fn fn;
     void *arg;
-    atomic_bool failed;
+    atomic_size_t lowest; /* number of the failed item; SIZE_MAX: none */
     pthread_mutex_t lock; /* guards `first` */
     struct chex_error first;
 };
@@ -180,30 +181,41 @@ struct attempt {
 static void try_item(void *arg, size_t item, int worker) {
     struct attempt *a = arg;
     struct chex_error err = {0};
-    if (atomic_load_explicit(&a->failed, memory_order_relaxed))
+    if (item > atomic_load_explicit(&a->lowest, memory_order_relaxed))
         return;
     const enum chex_status st = a->fn(a->arg, item, worker, &err);
     if (st == CHEX_OK)
         return;
     pthread_mutex_lock(&a->lock);
-    if (!atomic_exchange(&a->failed, true)) {
+    if (item < atomic_load(&a->lowest)) {
+        atomic_store(&a->lowest, item);
         a->first = err;
         a->first.status = st;
     }
     pthread_mutex_unlock(&a->lock);
 }
 
-enum chex_status chex_pool_try(int threads, size_t items, chex_pool_try_fn fn, void *arg,
-                               struct chex_error *err) {
-    struct attempt a = {.fn = fn, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
-    struct chex_pool *pool = NULL;
-    CHEX_TRY(chex_pool_create(threads, &pool, err));
-    chex_pool_run(pool, items, try_item, &a);
-    chex_pool_destroy(pool);
+enum chex_status chex_pool_try_on(struct chex_pool *pool, size_t items, chex_pool_try_fn fn,
+                                  void *arg, struct chex_error *err) {
+    struct attempt a = {
+        .fn = fn, .arg = arg, .lowest = SIZE_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (pool)
+        chex_pool_run(pool, items, try_item, &a);
+    for (size_t i = 0; !pool && i < items; i++)
+        try_item(&a, i, 0);
     pthread_mutex_destroy(&a.lock);
     if (a.first.status != CHEX_OK && err)
         *err = a.first;
     return a.first.status;
+}
+
+enum chex_status chex_pool_try(int threads, size_t items, chex_pool_try_fn fn, void *arg,
+                               struct chex_error *err) {
+    struct chex_pool *pool = NULL;
+    CHEX_TRY(chex_pool_create(threads, &pool, err));
+    const enum chex_status st = chex_pool_try_on(pool, items, fn, arg, err);
+    chex_pool_destroy(pool);
+    return st;
 }
 
 /* The kernel refuses a set that is smaller than its own, and cpu_set_t ends at 1,024 CPUs. */

@@ -27,12 +27,17 @@ int chex_pool_threads(const struct chex_pool *pool);
  * part; the others stay asleep. One caller at a time; an item must not call it. */
 void chex_pool_run(struct chex_pool *pool, size_t items, chex_pool_fn fn, void *arg);
 
-/* Runs the items of a loop that can fail on `threads` threads, which live for this call. After a
- * failure no other item begins. Returns the first failure. err of `fn` is not NULL. */
+/* Runs the items of a loop that can fail. After a failure no item with a higher number begins.
+ * Returns the failure of the item with the lowest number, whatever the number of threads. err of
+ * `fn` is not NULL.
+ * - chex_pool_try: on `threads` threads, which live for this call
+ * - chex_pool_try_on: on a pool; NULL: the calling thread runs all items */
 typedef enum chex_status (*chex_pool_try_fn)(void *arg, size_t item, int worker,
                                              struct chex_error *err);
 enum chex_status chex_pool_try(int threads, size_t items, chex_pool_try_fn fn, void *arg,
                                struct chex_error *err);
+enum chex_status chex_pool_try_on(struct chex_pool *pool, size_t items, chex_pool_try_fn fn,
+                                  void *arg, struct chex_error *err);
 
 /* CPUs this process may run on (sched_getaffinity); at least 1. */
 int chex_cpu_count(void);

@@ -84,6 +84,18 @@ static void put_xml(FILE *to, const char *text, char underscore) {
     }
 }
 
+void chex_put_xml_between(FILE *to, const char *before, const char *text, const char *after) {
+    fputs(before, to);
+    chex_put_xml(to, text);
+    fputs(after, to);
+}
+
+void chex_put_name_between(FILE *to, const char *before, const char *name, const char *after) {
+    fputs(before, to);
+    chex_put_xml_name(to, name);
+    fputs(after, to);
+}
+
 void chex_put_xml(FILE *to, const char *text) { put_xml(to, text, '_'); }
 
 void chex_put_xml_name(FILE *to, const char *name) { put_xml(to, name, ' '); }

@@ -35,6 +35,10 @@ void chex_put_xml(FILE *to, const char *text);
 /* The same for the name of a class, with blanks for underscores. */
 void chex_put_xml_name(FILE *to, const char *name);
 
+/* The same between two pieces of markup. */
+void chex_put_xml_between(FILE *to, const char *before, const char *text, const char *after);
+void chex_put_name_between(FILE *to, const char *before, const char *name, const char *after);
+
 /* Writes bytes as base64 (RFC 4648), without line breaks. */
 void chex_put_base64(FILE *to, const void *data, size_t bytes);
 

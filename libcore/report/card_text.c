@@ -66,6 +66,14 @@ static void put_yaml(FILE *to, const char *text) {
     json_decref(v);
 }
 
+/* A text in one of these ways, between two pieces of markup. */
+static void between(FILE *to, const char *before, void (*put)(FILE *to, const char *text),
+                    const char *text, const char *after) {
+    fputs(before, to);
+    put(to, text);
+    fputs(after, to);
+}
+
 /* "0.812 (0.780 to 0.840)"; a dash if it is undefined. The interval is left out if there is none.
  */
 static void put_figure(FILE *to, double value, double low, double high, int digits) {
@@ -148,15 +156,12 @@ static void put_front_matter(FILE *to, const json_t *o) {
         "model-index:\n- name: ",
         to);
     put_yaml(to, model_of(o));
-    fputs("\n  results:\n  - task:\n      type: image-classification\n      name: Chest X-ray "
-          "findings\n    dataset:\n      type: ",
-          to);
-    put_yaml(to, text_of(p, "label_format"));
-    fputs("\n      name: ", to);
+    between(to,
+            "\n  results:\n  - task:\n      type: image-classification\n      name: Chest X-ray "
+            "findings\n    dataset:\n      type: ",
+            put_yaml, text_of(p, "label_format"), "\n      name: ");
     put_yaml(to, json_string_value(get(p, "data")) ? text_of(p, "data") : text_of(o, "title"));
-    fputs("\n      split: ", to);
-    put_yaml(to, text_of(p, "split"));
-    fputs("\n    metrics:\n", to);
+    between(to, "\n      split: ", put_yaml, text_of(p, "split"), "\n    metrics:\n");
     put_metric(to, "roc_auc", "mean AUROC", NULL, number_of(o, "mean"));
     json_array_foreach((json_t *)get(o, "classes"), i, k) {
         const char *name = text_of(k, "name");
@@ -210,9 +215,8 @@ static void put_mean(FILE *to, const json_t *o) {
             count_of(o, "class_count"));
     const json_t *interval = get(o, "interval");
     if (json_is_object(interval)) {
-        fputs(" Intervals in brackets: 95 %, ", to);
-        put_text(to, text_of(interval, "method"));
-        fputs(" by ", to);
+        between(to, " Intervals in brackets: 95 %, ", put_text, text_of(interval, "method"),
+                " by ");
         put_text(to, text_of(interval, "cluster"));
         putc('.', to);
         if (json_is_string(get(interval, "sentence"))) {
@@ -252,9 +256,7 @@ static void put_decisions(FILE *to, const json_t *o) {
     if (!json_is_object(how) ||
         !json_is_object(get(json_array_get(get(o, "classes"), 0), "operating")))
         return;
-    fputs("### Decisions\n\nThresholds: ", to);
-    put_text(to, text_of(how, "source"));
-    fputs("; rule: ", to);
+    between(to, "### Decisions\n\nThresholds: ", put_text, text_of(how, "source"), "; rule: ");
     put_text(to, text_of(how, "rule"));
     fputs(is_optimistic(o) ? ". They were chosen on the evaluated images, so these figures are "
                              "optimistic.\n\n"
@@ -280,18 +282,14 @@ static void put_gaps(FILE *to, const json_t *attribute) {
           to);
     json_array_foreach((json_t *)get(attribute, "classes"), i, k) {
         const json_t *gap = get(k, "auroc_gap");
-        fputs("| ", to);
-        put_name(to, text_of(k, "name"));
-        fputs(" | ", to);
+        between(to, "| ", put_name, text_of(k, "name"), " | ");
         if (!json_is_object(gap)) {
             fputs("- | groups too small | |\n", to);
             continue;
         }
         put_figure(to, number_of(gap, "value"), number_of(gap, "ci_low"), number_of(gap, "ci_high"),
                    3);
-        fputs(" | ", to);
-        put_text(to, text_of(gap, "highest"));
-        fputs(" | ", to);
+        between(to, " | ", put_text, text_of(gap, "highest"), " | ");
         put_text(to, text_of(gap, "lowest"));
         fputs(" |\n", to);
     }
@@ -305,9 +303,7 @@ static void put_subgroups(FILE *to, const json_t *o) {
     if (json_array_size(get(s, "attributes")) == 0)
         fputs("The evaluation has no facts that divide the images into groups.\n\n", to);
     json_array_foreach((json_t *)get(s, "attributes"), i, a) {
-        fputs("### By ", to);
-        put_text(to, text_of(a, "name"));
-        fputs("\n\nImages:", to);
+        between(to, "### By ", put_text, text_of(a, "name"), "\n\nImages:");
         json_array_foreach((json_t *)get(a, "groups"), j, g) {
             fputs(j ? ", " : " ", to);
             put_text(to, text_of(g, "name"));
@@ -347,16 +343,13 @@ static void put_limitations(FILE *to, const json_t *o) {
               "part. Some are wrong.\n",
               to);
     if (strcmp(overlap, "none") != 0) {
-        fputs("- Whether the network was trained on evaluated images: ", to);
-        put_text(to, overlap);
-        fputs(". If it was, the figures say nothing about new images.\n", to);
+        between(to, "- Whether the network was trained on evaluated images: ", put_text, overlap,
+                ". If it was, the figures say nothing about new images.\n");
     }
     if (json_is_string(loss)) {
-        fputs("- The training loss (", to);
-        put_text(to, json_string_value(loss));
-        fputs(") shifts the probabilities: use thresholds chosen on validation images, or "
-              "recalibrate.\n",
-              to);
+        between(to, "- The training loss (", put_text, json_string_value(loss),
+                ") shifts the probabilities: use thresholds chosen on validation images, or "
+                "recalibrate.\n");
     }
     if (is_optimistic(o))
         fputs("- Thresholds were chosen on the evaluated images; decisions on new images will be "
@@ -385,9 +378,7 @@ static void put_provenance(FILE *to, const struct chex_card *card) {
     json_t *v;
     fputs("## Provenance\n\n| | |\n| --- | --- |\n", to);
     json_object_foreach((json_t *)get(card->figures, "provenance"), key, v) {
-        fputs("| ", to);
-        put_name(to, key);
-        fputs(" | ", to);
+        between(to, "| ", put_name, key, " | ");
         put_json_value(to, v);
         fputs(" |\n", to);
     }
@@ -407,9 +398,8 @@ static void put_provenance(FILE *to, const struct chex_card *card) {
 void chex_card_write(FILE *to, const struct chex_card *card) {
     const json_t *o = card->figures;
     put_front_matter(to, o);
-    fputs("# ", to);
-    put_text(to, model_of(o));
-    fputs(": findings in chest radiographs\n\n**For research. Not for clinical use.**\n\n", to);
+    between(to, "# ", put_text, model_of(o),
+            ": findings in chest radiographs\n\n**For research. Not for clinical use.**\n\n");
     put_intended_use(to);
     put_data(to, o);
     fputs("## Figures\n\n", to);

@@ -216,21 +216,15 @@ static void put_published(const struct page *p) {
           "source</th><th scope=\"col\">split</th>",
           to);
     for (int c = 0; c < pub->classes; c++) {
-        fputs("<th scope=\"col\">", to);
-        chex_put_xml_name(to, pub->class_names[c]);
-        fputs("</th>", to);
+        chex_put_name_between(to, "<th scope=\"col\">", pub->class_names[c], "</th>");
     }
     fputs("</tr></thead><tbody>\n", to);
     for (int i = 0; i < pub->sources; i++) {
         const struct chex_published_source *s = &pub->source[i];
         const char *const texts[] = {s->source, s->split[0] ? s->split : "not stated"};
-        fputs("<tr><th scope=\"row\">", to);
-        chex_put_xml(to, s->name);
-        fputs("</th>", to);
+        chex_put_xml_between(to, "<tr><th scope=\"row\">", s->name, "</th>");
         for (int k = 0; k < 2; k++) {
-            fputs("<td class=\"l\">", to);
-            chex_put_xml(to, texts[k]);
-            fputs("</td>", to);
+            chex_put_xml_between(to, "<td class=\"l\">", texts[k], "</td>");
         }
         for (int c = 0; c < pub->classes; c++) {
             fputs("<td>", to);

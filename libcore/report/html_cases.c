@@ -74,13 +74,10 @@ static void put_case(FILE *to, const struct chex_report *r, const struct chex_ca
     fputs("<figure>", to);
     put_frame(to, facts);
     put_picture(to, "image", k->image, k->image_bytes);
-    fputs("radiograph ", to);
-    chex_put_xml(to, t->image_id[k->row]);
-    fputs("\"/>", to);
+    chex_put_xml_between(to, "radiograph ", t->image_id[k->row], "\"/>");
     put_picture(to, "map", k->map, k->map_bytes);
-    fputs("heat map of ", to);
-    chex_put_xml_name(to, t->class_names[k->class_index]);
-    fputs("\"/></div>\n<figcaption><b>", to);
+    chex_put_name_between(to, "heat map of ", t->class_names[k->class_index],
+                          "\"/></div>\n<figcaption><b>");
     fprintf(to, "%s: %.3f</b>", label, score);
     put_call(to, r, k, score);
     fputs("<br/>", to);
@@ -92,9 +89,8 @@ static void put_case(FILE *to, const struct chex_report *r, const struct chex_ca
 
 static void put_class(FILE *to, const struct chex_report *r, const struct chex_case *k,
                       size_t count) {
-    fputs("<h3>", to);
-    chex_put_xml_name(to, r->cases->table->class_names[k->class_index]);
-    fputs("</h3>\n<div class=\"cases\">\n", to);
+    chex_put_name_between(to, "<h3>", r->cases->table->class_names[k->class_index],
+                          "</h3>\n<div class=\"cases\">\n");
     for (size_t i = 0; i < count; i++)
         put_case(to, r, &k[i]);
     fputs("</div>\n", to);

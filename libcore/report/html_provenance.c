@@ -39,9 +39,7 @@ enum chex_status chex_html_provenance(FILE *to, const struct chex_report *r,
     fputs("<dl>\n", to);
     /* The cast is for json_object_foreach, which does not change the object. */
     json_object_foreach((json_t *)r->provenance, key, v) {
-        fputs("<dt>", to);
-        chex_put_xml_name(to, key);
-        fputs("</dt><dd>", to);
+        chex_put_name_between(to, "<dt>", key, "</dt><dd>");
         put_json(to, v);
         fputs("</dd>\n", to);
     }
@@ -54,8 +52,6 @@ enum chex_status chex_html_command(FILE *to, const struct chex_report *r, struct
     (void)err;
     chex_html_note(to, "Every option that is not a default, wherever it came from. Run it in the "
                        "same folder, with the number of ranks above.");
-    fputs("<pre>", to);
-    chex_put_xml(to, r->command);
-    fputs("</pre>\n", to);
+    chex_put_xml_between(to, "<pre>", r->command, "</pre>\n");
     return CHEX_OK;
 }

@@ -61,9 +61,7 @@ static void put_gap(FILE *to, const struct chex_subgroup_attribute *a,
         chex_html_aside(to, "fewer than two groups");
     } else {
         chex_html_put_interval(to, &gap->gap.interval, 3);
-        fputs(" <span class=\"ci\">", to);
-        chex_put_xml(to, a->groups.name[gap->high]);
-        fputs(" over ", to);
+        chex_put_xml_between(to, " <span class=\"ci\">", a->groups.name[gap->high], " over ");
         chex_put_xml(to, a->groups.name[gap->low]);
         fputs("</span>", to);
     }

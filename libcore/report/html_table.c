@@ -19,9 +19,7 @@ void chex_html_open_table(FILE *to, const char *kind, const char *caption) {
 }
 
 void chex_html_heading(FILE *to, const char *text) {
-    fputs("<th scope=\"col\">", to);
-    chex_put_xml(to, text);
-    fputs("</th>", to);
+    chex_put_xml_between(to, "<th scope=\"col\">", text, "</th>");
 }
 
 void chex_html_headings(FILE *to, const struct chex_column *columns, size_t count) {
@@ -42,15 +40,11 @@ void chex_html_begin_table(FILE *to, const char *kind, const char *caption,
 void chex_html_end_table(FILE *to) { fputs("</tbody></table></div>\n", to); }
 
 void chex_html_begin_row(FILE *to, const char *name) {
-    fputs("<tr><th scope=\"row\">", to);
-    chex_put_xml_name(to, name);
-    fputs("</th>", to);
+    chex_put_name_between(to, "<tr><th scope=\"row\">", name, "</th>");
 }
 
 void chex_html_begin_cell(FILE *to, const char *label) {
-    fputs("<td data-l=\"", to);
-    chex_put_xml(to, label);
-    fputs("\">", to);
+    chex_put_xml_between(to, "<td data-l=\"", label, "\">");
 }
 
 void chex_html_put_number(FILE *to, double v, int digits) {

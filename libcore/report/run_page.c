@@ -171,9 +171,7 @@ static void put_shares(FILE *to, const struct chex_run_page *p, struct series *s
     chex_svg_end(&sheet);
     const char *advice = json_string_value(json_object_get(row_of(p, s->count - 1), "advice"));
     if (advice) {
-        fputs("<p>Last epoch: ", to);
-        chex_put_xml(to, advice);
-        fputs(".</p>\n", to);
+        chex_put_xml_between(to, "<p>Last epoch: ", advice, ".</p>\n");
     }
 }
 

@@ -47,9 +47,9 @@ static void begin_page(const struct chex_svg_sheet *s, const char *title, const 
     fprintf(s->to, "<div class=\"cxs\" role=\"img\" style=\"max-width:%dpx%s\" aria-label=\"",
             s->cols * CELL_W, s->cols == 1 ? ";grid-template-columns:1fr" : "");
     chex_put_xml(s->to, title);
-    fputs(": ", s->to);
-    chex_put_xml(s->to, desc);
-    fputs("\">\n<svg class=\"cx\" style=\"position:absolute;width:0;height:0\">\n<defs>", s->to);
+    chex_put_xml_between(
+        s->to, ": ", desc,
+        "\">\n<svg class=\"cx\" style=\"position:absolute;width:0;height:0\">\n<defs>");
 }
 
 struct chex_svg_sheet chex_svg_begin(FILE *to, int cells, const char *title, const char *desc,

@@ -133,19 +133,16 @@ struct job {
     size_t classes, clusters;
     const uint32_t *cluster;
     const struct chex_bootstrap_config *config;
-    uint8_t *weights;          /* (threads, clusters, 64) */
-    double *values;            /* (classes, replicates) */
-    struct chex_error *errors; /* (blocks): the first one is reported, in any order of threads */
+    uint8_t *weights; /* (threads, clusters, 64) */
+    double *values;   /* (classes, replicates) */
 };
 
-static void run_block(void *arg, size_t block, int worker) {
+static enum chex_status run_block(void *arg, size_t block, int worker, struct chex_error *err) {
     struct job *j = arg;
     const size_t first = block * LANES, replicates = j->config->replicates;
     const size_t lanes = replicates - first < LANES ? replicates - first : LANES;
     uint8_t *weights = j->weights + (size_t)worker * j->clusters * LANES;
-    if (chex_bootstrap_draw(j->config->seed, first, j->clusters, j->clusters, weights,
-                            &j->errors[block]) != CHEX_OK)
-        return;
+    CHEX_TRY(chex_bootstrap_draw(j->config->seed, first, j->clusters, j->clusters, weights, err));
     struct sums s;
     for (size_t c = 0; c < j->classes; c++) {
         add_ranking(&s, j->rankings[c], j->cluster, weights);
@@ -155,6 +152,7 @@ static void run_block(void *arg, size_t block, int worker) {
                     ? (double)s.pairs[l] / (2.0 * (double)s.positives[l] * (double)s.below[l])
                     : NAN;
     }
+    return CHEX_OK;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -219,30 +217,16 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
                       .config = config};
     job.weights = chex_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
     job.values = chex_alloc_zeroed(classes * n, sizeof *job.values);
-    job.errors = chex_alloc_zeroed(blocks, sizeof *job.errors);
     double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
-    enum chex_status st = CHEX_OK;
-    if (!job.weights || !job.values || !job.errors || !scratch) {
-        st = chex_error_memory(err, "%zu bootstrap replicates", n);
-        goto out;
-    }
-    if (config->pool)
-        chex_pool_run(config->pool, blocks, run_block, &job);
-    else
-        for (size_t b = 0; b < blocks; b++)
-            run_block(&job, b, 0);
-    for (size_t b = 0; b < blocks && st == CHEX_OK; b++)
-        if (job.errors[b].status != CHEX_OK)
-            st = chex_error_set(err, job.errors[b].status, "%s", job.errors[b].text);
-    if (st != CHEX_OK)
-        goto out;
-    if (values_out)
+    enum chex_status st = job.weights && job.values && scratch
+                              ? chex_pool_try_on(config->pool, blocks, run_block, &job, err)
+                              : chex_error_memory(err, "%zu bootstrap replicates", n);
+    if (st == CHEX_OK && values_out)
         memcpy(values_out, job.values, classes * n * sizeof *values_out);
-    summarise(&job, scratch, interval_out, mean_out);
-out:
+    if (st == CHEX_OK)
+        summarise(&job, scratch, interval_out, mean_out);
     free(job.weights);
     free(job.values);
-    free(job.errors);
     free(scratch);
     return st;
 }

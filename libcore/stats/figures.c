@@ -50,22 +50,20 @@ struct job {
     const struct chex_scores *scores;
     const struct chex_figures *figures;
     struct chex_clusters clusters;
-    struct chex_error *errors; /* (classes) */
 };
 
-static void run_class(void *arg, size_t c, int worker) {
+static enum chex_status run_class(void *arg, size_t c, int worker, struct chex_error *err) {
     const struct job *j = arg;
-    struct chex_error *err = &j->errors[c];
     struct chex_ranking calibrated = {0};
     const struct chex_ranking *r = j->scores->rankings[c];
     (void)worker;
     if (j->figures->calibrated) {
-        if (calibrate(r, &j->figures->config.calibration[c], &calibrated, err) != CHEX_OK)
-            return;
+        CHEX_TRY(calibrate(r, &j->figures->config.calibration[c], &calibrated, err));
         r = &calibrated;
     }
-    compute(r, &j->clusters, j->figures, (int)c, err);
+    enum chex_status st = compute(r, &j->clusters, j->figures, (int)c, err);
     free(calibrated.score);
+    return st;
 }
 
 enum chex_status chex_figures_create(const struct chex_scores *scores,
@@ -73,27 +71,18 @@ enum chex_status chex_figures_create(const struct chex_scores *scores,
                                      struct chex_figures **out, struct chex_error *err) {
     const size_t classes = (size_t)scores->classes;
     struct chex_figures *f = chex_alloc_zeroed(1, sizeof *f);
-    struct chex_error *errors = chex_alloc_zeroed(classes, sizeof *errors);
-    enum chex_status st = CHEX_OK;
-    if (f) {
-        f->config = *config;
-        f->classes = scores->classes;
-        f->probabilities = config->probabilities;
-        f->calibrated = config->calibration && config->probabilities;
-        f->per_class = chex_alloc_zeroed(classes, sizeof *f->per_class);
-    }
-    if (!f || !f->per_class || !errors)
-        st = chex_error_memory(err, "%zu findings", classes);
+    if (!f)
+        return chex_error_memory(err, "%zu findings", classes);
+    *f = (struct chex_figures){.config = *config,
+                               .classes = scores->classes,
+                               .probabilities = config->probabilities,
+                               .calibrated = config->calibration && config->probabilities,
+                               .per_class = chex_alloc_zeroed(classes, sizeof *f->per_class)};
     struct job job = {
-        scores, f, {scores->cluster, scores->clusters, scores->config.replicates > 0}, errors};
-    if (st == CHEX_OK && scores->config.pool)
-        chex_pool_run(scores->config.pool, classes, run_class, &job);
-    for (size_t c = 0; st == CHEX_OK && !scores->config.pool && c < classes; c++)
-        run_class(&job, c, 0);
-    for (size_t c = 0; st == CHEX_OK && c < classes; c++)
-        if (errors[c].status != CHEX_OK)
-            st = chex_error_set(err, errors[c].status, "%s", errors[c].text);
-    free(errors);
+        scores, f, {scores->cluster, scores->clusters, scores->config.replicates > 0}};
+    enum chex_status st = f->per_class
+                              ? chex_pool_try_on(scores->config.pool, classes, run_class, &job, err)
+                              : chex_error_memory(err, "%zu findings", classes);
     if (st == CHEX_OK)
         *out = f;
     else

@@ -29,8 +29,7 @@ struct column {
 struct job {
     struct chex_shortcuts *s;
     struct column column[CHEX_SHORTCUT_COUNT];
-    uint8_t *half;             /* (rows) 0 or 1, by patient */
-    struct chex_error *errors; /* (classes) */
+    uint8_t *half; /* (rows) 0 or 1, by patient */
 };
 
 /* ---- values and strata ---- */
@@ -231,10 +230,9 @@ static enum chex_status score_attribute(const struct job *j, int c, enum chex_sh
     return score_network(s->rankings[c], column, &k, part, other, out, err);
 }
 
-static void run_class(void *arg, size_t c, int worker) {
+static enum chex_status run_class(void *arg, size_t c, int worker, struct chex_error *err) {
     const struct job *j = arg;
     const struct chex_scores *s = j->s->scores;
-    struct chex_error *err = &j->errors[c];
     int8_t *label = chex_alloc_zeroed(s->table->rows, 1);
     double *parts = chex_alloc_zeroed(s->clusters, 2 * sizeof *parts);
     (void)worker;
@@ -246,6 +244,7 @@ static void run_class(void *arg, size_t c, int worker) {
                                  parts + s->clusters, err);
     free(label);
     free(parts);
+    return st;
 }
 
 /* ---- all ---- */
@@ -263,36 +262,24 @@ static enum chex_status fill_columns(struct job *j, struct chex_error *err) {
 }
 
 static enum chex_status run(struct job *j, struct chex_error *err) {
-    const size_t classes = (size_t)j->s->scores->classes;
-    struct chex_pool *pool = j->s->scores->config.pool;
+    const struct chex_scores *s = j->s->scores;
     CHEX_TRY(fill_columns(j, err));
-    if (pool)
-        chex_pool_run(pool, classes, run_class, j);
-    for (size_t c = 0; !pool && c < classes; c++)
-        run_class(j, c, 0);
-    for (size_t c = 0; c < classes; c++)
-        if (j->errors[c].status != CHEX_OK)
-            return chex_error_set(err, j->errors[c].status, "%s", j->errors[c].text);
-    return CHEX_OK;
+    return chex_pool_try_on(s->config.pool, (size_t)s->classes, run_class, j, err);
 }
 
 enum chex_status chex_shortcuts_create(const struct chex_scores *scores,
                                        struct chex_shortcuts **out, struct chex_error *err) {
     struct chex_shortcuts *s = chex_alloc_zeroed(1, sizeof *s);
-    struct job j = {.s = s, .errors = chex_alloc_zeroed((size_t)scores->classes, sizeof *j.errors)};
-    enum chex_status st =
-        s && j.errors ? CHEX_OK : chex_error_memory(err, "the audit of shortcuts");
-    if (st == CHEX_OK) {
-        s->scores = scores;
-        if (scores->table->facts)
-            st = run(&j, err);
-    }
+    struct job j = {.s = s};
+    if (!s)
+        return chex_error_memory(err, "the audit of shortcuts");
+    s->scores = scores;
+    enum chex_status st = scores->table->facts ? run(&j, err) : CHEX_OK;
     for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++) {
         free(j.column[a].value);
         free(j.column[a].stratum);
     }
     free(j.half);
-    free(j.errors);
     if (st == CHEX_OK)
         *out = s;
     else

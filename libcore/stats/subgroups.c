@@ -190,14 +190,12 @@ static enum chex_status score_attribute(struct work *w, const struct chex_groups
 struct job {
     struct chex_subgroups *s;
     const struct chex_figures *figures;
-    struct chex_error *errors; /* (classes) */
 };
 
-static void run_class(void *arg, size_t c, int worker) {
+static enum chex_status run_class(void *arg, size_t c, int worker, struct chex_error *err) {
     const struct job *j = arg;
     const struct chex_scores *scores = j->s->scores;
     const struct chex_figures *f = j->figures;
-    struct chex_error *err = &j->errors[c];
     struct work w = {.ranking = scores->rankings[c],
                      .clusters = {scores->cluster, scores->clusters, scores->config.replicates > 0},
                      .threshold = f ? f->per_class[c].operating.threshold : NAN,
@@ -210,26 +208,16 @@ static void run_class(void *arg, size_t c, int worker) {
         st = score_attribute(&w, &j->s->attribute[a].groups, &j->s->attribute[a].per_class[c], err);
     measured_release(&w.first);
     measured_release(&w.second);
+    return st;
 }
 
 static enum chex_status score_classes(struct chex_subgroups *s, const struct chex_figures *figures,
                                       struct chex_error *err) {
     const size_t classes = (size_t)s->scores->classes;
-    struct job job = {s, figures, chex_alloc_zeroed(classes, sizeof *job.errors)};
-    enum chex_status st = CHEX_OK;
-    if (!job.errors)
-        return chex_error_memory(err, "the subgroups");
-    if (s->scores->config.pool)
-        chex_pool_run(s->scores->config.pool, classes, run_class, &job);
-    for (size_t c = 0; !s->scores->config.pool && c < classes; c++)
-        run_class(&job, c, 0);
-    for (size_t c = 0; st == CHEX_OK && c < classes; c++)
-        if (job.errors[c].status != CHEX_OK)
-            st = chex_error_set(err, job.errors[c].status, "%s", job.errors[c].text);
+    struct job job = {s, figures};
     for (size_t c = 0; figures && c < classes; c++)
         s->thresholds = s->thresholds || !isnan(figures->per_class[c].operating.threshold);
-    free(job.errors);
-    return st;
+    return chex_pool_try_on(s->scores->config.pool, classes, run_class, &job, err);
 }
 
 /* ---- attributes ---- */
