@@ -5,7 +5,6 @@
  */
 #include "evaluate/cam_run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "evaluate/subcommands.h"
 #include "image/convert.h"
 #include "infer/cam_picture.h"
+#include "infer/predict_split.h"
 #include "input/augment.h"
 
 /* ---- checks of the options ---- */
@@ -116,13 +116,9 @@ static enum chex_status score(struct chex_eval_cam *m, struct chex_error *err) {
     int best = 0;
     CHEX_TRY(chex_cam_create(m->engine.engine, m->pixels, &m->maps, err));
     for (int c = 0; c < m->maps->classes; c++) {
-        const double z = (double)m->maps->logit[c], e = exp(-fabs(z));
-        if (!isfinite(z))
-            return chex_error_set(err, CHEX_E_DIVERGED,
-                                  "image %s, finding %s: the logit is %g, expected a finite number",
-                                  m->s->image, m->network.about.class_names[c],
-                                  isnan(z) ? (double)NAN : z);
-        m->probabilities[c] = (double)(float)(z < 0 ? e / (1 + e) : 1 / (1 + e));
+        const double z = (double)m->maps->logit[c];
+        CHEX_TRY(chex_eval_check_logit(z, m->s->image, m->network.about.class_names[c], err));
+        m->probabilities[c] = (double)(float)chex_eval_probability(z);
         if (z > (double)m->maps->logit[best])
             best = c;
     }
@@ -131,23 +127,10 @@ static enum chex_status score(struct chex_eval_cam *m, struct chex_error *err) {
     return CHEX_OK;
 }
 
-/* "Mass 0.812, Nodule 0.204" */
-static char *title_of(const struct chex_eval_cam *m) {
-    char *title = chex_fs_format("%s", "");
-    for (int i = 0; i < m->count && title; i++) {
-        const int c = m->drawn[i];
-        char *longer = chex_fs_format("%s%s%s %.4f", title, i ? ", " : "",
-                                      m->network.about.class_names[c], m->probabilities[c]);
-        free(title);
-        title = longer;
-    }
-    return title;
-}
-
 static enum chex_status write_picture(const struct chex_eval_cam *m,
                                       const struct chex_cam_picture *picture,
                                       const struct chex_cam_sheet *sheet, struct chex_error *err) {
-    char *title = title_of(m), *svg = svg_of(m->s->output);
+    char *title = chex_cam_title(picture), *svg = svg_of(m->s->output);
     char *how = chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
                                "the image's; for research, not for clinical use",
                                chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px,

@@ -29,7 +29,7 @@ struct chex_eval_cam {
 /* Finds the classes of a comma-separated list of names, or all for "all".
  *   - Case does not matter; duplicates count once; the order is that of the list.
  *   - drawn_out has space for all classes of the network.
- *   - CHEX_E_USAGE: the network does not have a name; the text gives the nearest names. */
+ *   - CHEX_E_USAGE: the network does not have a name; the text gives the nearest one. */
 enum chex_status chex_eval_cam_classes(const char *list, const struct chex_eval_network *n,
                                        int *drawn_out, int *count_out, struct chex_error *err);
 

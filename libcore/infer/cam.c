@@ -33,8 +33,7 @@ void chex_cam_place(const struct chex_net *net, double *first_px_out, double *st
     *step_px_out = step;
 }
 
-static enum chex_status side_of(const struct chex_engine *e, int *side_out,
-                                struct chex_error *err) {
+enum chex_status chex_cam_side(const struct chex_engine *e, int *side_out, struct chex_error *err) {
     const struct chex_net *net = e->config.net;
     int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
     if (!hw)
@@ -49,7 +48,7 @@ static enum chex_status side_of(const struct chex_engine *e, int *side_out,
 static enum chex_status fill(struct chex_engine *engine, int image, const float *logit,
                              struct chex_cam *cam, struct chex_error *err) {
     cam->classes = engine->config.net->classes;
-    CHEX_TRY(side_of(engine, &cam->side, err));
+    CHEX_TRY(chex_cam_side(engine, &cam->side, err));
     chex_cam_place(engine->config.net, &cam->first_px, &cam->step_px);
     const size_t positions = (size_t)cam->side * (size_t)cam->side, classes = (size_t)cam->classes;
     cam->local = chex_alloc_zeroed(positions * classes, sizeof *cam->local);

@@ -40,6 +40,9 @@ enum chex_status chex_cam_of_batch(struct chex_engine *engine, int image, const 
                                    struct chex_cam **cam_out, struct chex_error *err);
 void chex_cam_destroy(struct chex_cam *cam); /* NULL allowed */
 
+/* Computes `side` of struct chex_cam for the engine's image size. */
+enum chex_status chex_cam_side(const struct chex_engine *e, int *side_out, struct chex_error *err);
+
 /* Computes first_px and step_px of struct chex_cam from the network's operations. */
 void chex_cam_place(const struct chex_net *net, double *first_px_out, double *step_px_out);
 

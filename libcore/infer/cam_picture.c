@@ -5,6 +5,7 @@
 #include "infer/cam_picture.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -282,6 +283,16 @@ enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_cam
     else
         free(s.rgb);
     return st;
+}
+
+char *chex_cam_title(const struct chex_cam_picture *p) {
+    char *title = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&title, &size);
+    for (int i = 0; to && i < p->count; i++)
+        fprintf(to, "%s%s %.4f", i ? ", " : "", p->class_names[p->drawn[i]],
+                p->probabilities[p->drawn[i]]);
+    return to && fclose(to) == 0 ? title : NULL;
 }
 
 enum chex_status chex_cam_write_png(const struct chex_cam_sheet *s, const char *path,

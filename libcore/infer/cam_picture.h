@@ -38,6 +38,10 @@ struct chex_cam_picture {
                      not used; count is 1 */
 };
 
+/* The findings of the tiles, in their order: "Mass 0.8120, Nodule 0.2040". For the caller to free.
+ * NULL: out of memory. */
+char *chex_cam_title(const struct chex_cam_picture *p);
+
 /* A map with fewer positions per side is too coarse to locate a finding. */
 enum { CHEX_CAM_FEWEST_POSITIONS = 5 };
 

@@ -242,17 +242,10 @@ static enum chex_status draw_all(const struct shared *s, struct chex_cases *case
 /* ---- all together ---- */
 
 static enum chex_status measure(struct shared *s, struct chex_error *err) {
-    const struct chex_net *net = s->engine->config.net;
-    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
-    if (!hw)
-        return chex_error_memory(err, "class maps");
-    enum chex_status st = chex_net_shapes(net, s->engine->config.image_size, hw, err);
-    if (st == CHEX_OK)
-        s->side = hw[net->ops[net->op_count - 1].in];
-    free(hw);
+    CHEX_TRY(chex_cam_side(s->engine, &s->side, err));
     s->map_bytes = floats_of(s) * sizeof(float);
     s->record_bytes = (s->map_bytes + (size_t)s->px * (size_t)s->px + 63) / 64 * 64;
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status gather(struct shared *s, struct chex_coll *coll, struct chex_cases *cases,

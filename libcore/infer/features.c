@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "stats/figure.h"
 
 const double chex_features_levels[CHEX_FEATURES_QUANTILES] = {0.5, 0.9, 0.95, 0.99, 1};
 
@@ -231,18 +232,6 @@ static void distance_item(void *arg, size_t i, int worker) {
         chex_features_distance(d->f, d->vectors + i * count, d->scratch + (size_t)worker * count);
 }
 
-static int by_value(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-/* The quantile of sorted values, linear between neighbours as numpy's default. */
-static double quantile_of(const double *sorted, size_t n, double level) {
-    const double at = level * (double)(n - 1);
-    const size_t i = (size_t)at;
-    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
-}
-
 enum chex_status chex_features_validate(struct chex_features *f, const float *vectors, size_t rows,
                                         struct chex_pool *pool, struct chex_error *err) {
     if (!rows)
@@ -259,10 +248,10 @@ enum chex_status chex_features_validate(struct chex_features *f, const float *ve
         st = chex_error_memory(err, "feature distances of %zu images", rows);
     } else {
         chex_pool_run(pool, rows, distance_item, &d);
-        qsort(d.out, rows, sizeof *d.out, by_value);
+        qsort(d.out, rows, sizeof *d.out, chex_by_value);
         f->validation = rows;
         for (int q = 0; q < CHEX_FEATURES_QUANTILES; q++)
-            f->quantile[q] = quantile_of(d.out, rows, chex_features_levels[q]);
+            f->quantile[q] = chex_quantile(d.out, rows, chex_features_levels[q]);
     }
     free(d.out);
     free(d.scratch);

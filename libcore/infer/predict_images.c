@@ -139,18 +139,6 @@ static double probability(const struct run *r, int i, int class_index) {
         (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)class_index]));
 }
 
-static enum chex_status check_logits(const struct run *r, int i, const char *id,
-                                     struct chex_error *err) {
-    for (int c = 0; c < r->classes; c++) {
-        const double z = (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)c];
-        if (!isfinite(z))
-            return chex_error_set(err, CHEX_E_DIVERGED,
-                                  "image %s, finding %s: the logit is %g, expected a finite number",
-                                  id, r->c->class_names[c], isnan(z) ? (double)NAN : z);
-    }
-    return CHEX_OK;
-}
-
 static void measure_item(void *arg, size_t i, int worker) {
     struct run *r = arg;
     const size_t k = (size_t)r->feature_count;
@@ -248,10 +236,12 @@ static enum chex_status infer(struct run *r, int n, struct chex_error *err) {
 
 static enum chex_status put_image(struct run *r, int i, const struct chex_source_image *image,
                                   struct chex_error *err) {
-    CHEX_TRY(check_logits(r, i, r->c->list->images[image->index].id, err));
+    const float *logits = r->logits + (size_t)i * (size_t)r->classes;
+    for (int c = 0; c < r->classes; c++)
+        CHEX_TRY(chex_eval_check_logit((double)logits[c], r->c->list->images[image->index].id,
+                                       r->c->class_names[c], err));
     if (image->index < r->c->pictures)
-        CHEX_TRY(chex_predict_draw(r->c, image->index, &image->picture, i,
-                                   r->logits + (size_t)i * (size_t)r->classes, err));
+        CHEX_TRY(chex_predict_draw(r->c, image->index, &image->picture, i, logits, err));
     return put_line(r, i, image, err);
 }
 

@@ -42,21 +42,10 @@ static char *path_of(const struct chex_predict_config *c, size_t index) {
     return chex_fs_format("%s/" CHEX_PARTIAL_NAME "/maps/%07zu-%s.png", c->out, index + 1, name);
 }
 
-/* The findings of the tiles, in their order: "Mass 0.8120, Nodule 0.2040". NULL: out of memory. */
-static char *title_of(const struct chex_cam_picture *picture) {
-    char *title = NULL;
-    size_t size = 0;
-    FILE *to = open_memstream(&title, &size);
-    for (int i = 0; to && i < picture->count; i++)
-        fprintf(to, "%s%s %.4f", i ? ", " : "", picture->class_names[picture->drawn[i]],
-                picture->probabilities[picture->drawn[i]]);
-    return to && fclose(to) == 0 ? title : NULL;
-}
-
 static enum chex_status write_map(const struct chex_cam_picture *picture, const char *path,
                                   const char *source, struct chex_error *err) {
     struct chex_cam_sheet sheet = {0};
-    char *title = title_of(picture);
+    char *title = chex_cam_title(picture);
     const char *texts[] = {"Title",
                            title,
                            "Source",

@@ -182,6 +182,15 @@ double chex_eval_probability(double z) {
     return z < 0 ? e / (1 + e) : 1 / (1 + e);
 }
 
+enum chex_status chex_eval_check_logit(double z, const char *image, const char *class_name,
+                                       struct chex_error *err) {
+    if (isfinite(z))
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_DIVERGED,
+                          "image %s, finding %s: the logit is %g, expected a finite number", image,
+                          class_name, isnan(z) ? (double)NAN : z);
+}
+
 static double cross_entropy(double z, int y) {
     return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
 }
@@ -196,10 +205,7 @@ static enum chex_status add_logits(struct run *r, const struct flight *f, struct
             if (!isfinite(z)) {
                 size_t at;
                 const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
-                return chex_error_set(
-                    err, CHEX_E_DIVERGED,
-                    "image %s, finding %s: the logit is %g, expected a finite number",
-                    chex_shard_image_id(s, at), class_name(r, c), isnan(z) ? (double)NAN : z);
+                return chex_eval_check_logit(z, chex_shard_image_id(s, at), class_name(r, c), err);
             }
             double *sum = f->sums + i * (classes + LOSSES);
             sum[c] += r->config->logits ? z : chex_eval_probability(z) / r->view_count;

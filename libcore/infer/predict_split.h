@@ -50,6 +50,10 @@ struct chex_eval_config {
 /* The probability of a logit; finite for any finite logit. */
 double chex_eval_probability(double logit);
 
+/* CHEX_E_DIVERGED if the logit of a class of an image is not finite. */
+enum chex_status chex_eval_check_logit(double logit, const char *image, const char *class_name,
+                                       struct chex_error *err);
+
 /* A mean probability as predictions.csv has it: in fp32, then the number of its nine digits. A row
  * is thus called positive at the same thresholds from the network and from the table. */
 double chex_eval_as_written(double probability);

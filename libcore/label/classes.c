@@ -137,7 +137,7 @@ int chex_class_nearest(const char *name) {
     return best;
 }
 
-enum chex_status chex_class_not_in_list(const char *option, const char *typed,
+enum chex_status chex_class_not_in_list(const char *option, const char *whose, const char *typed,
                                         const char *const *names, int count,
                                         struct chex_error *err) {
     enum { LISTED = 16 };
@@ -153,9 +153,8 @@ enum chex_status chex_class_not_in_list(const char *option, const char *typed,
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c ? ", " : "", names[c]);
     chex_text_printable(typed, shown, sizeof shown);
     if (best >= 0)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "%s: the data has no finding '%s'; did you mean %s?", option, shown,
-                              names[best]);
-    return chex_error_set(err, CHEX_E_USAGE, "%s: the data has no finding '%s' (it has %s%s)",
-                          option, shown, list, count > LISTED ? ", ..." : "");
+        return chex_error_set(err, CHEX_E_USAGE, "%s: %s has no finding '%s'; did you mean %s?",
+                              option, whose, shown, names[best]);
+    return chex_error_set(err, CHEX_E_USAGE, "%s: %s has no finding '%s' (it has %s%s)", option,
+                          whose, shown, list, count > LISTED ? ", ..." : "");
 }

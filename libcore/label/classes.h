@@ -37,8 +37,8 @@ int chex_class_nearest(const char *name);
 int chex_class_in_list(const char *typed, const char *const *names, int count);
 
 /* CHEX_E_USAGE: `option` names a finding that is not in the list. The text has the closest name, or
- * the first names. */
-enum chex_status chex_class_not_in_list(const char *option, const char *typed,
+ * the first names. whose: the list: "the data". */
+enum chex_status chex_class_not_in_list(const char *option, const char *whose, const char *typed,
                                         const char *const *names, int count,
                                         struct chex_error *err);
 

@@ -57,7 +57,7 @@ static enum chex_status parse_word(const char *text, char *word, bool first,
         *equals = '\0';
     const int only = equals ? chex_class_in_list(word, names, classes) : -1;
     if (equals && only < 0)
-        return chex_class_not_in_list("--uncertain", word, names, classes, err);
+        return chex_class_not_in_list("--uncertain", "the data", word, names, classes, err);
     if (equals && named[only])
         return chex_error_set(err, CHEX_E_USAGE, "--uncertain '%.200s': %s has two policies", text,
                               names[only]);

@@ -56,11 +56,6 @@ struct scale {
     double top, step;
 };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The farthest end of the interval from 0; 0 without interval. */
 static double reach_of(const struct chex_paired_class *k) {
     return isnan(k->interval.low) ? 0 : fmax(fabs(k->interval.low), fabs(k->interval.high));
@@ -80,7 +75,7 @@ static double span_of(const struct chex_paired_report *r) {
             most = fmax(most, fmax(reach_of(&p->per_class[c]), fabs(p->per_class[c].difference)));
         }
         if (n) {
-            qsort(reach, n, sizeof *reach, by_value);
+            qsort(reach, n, sizeof *reach, chex_by_value);
             middle = fmax(middle, reach[n / 2]);
         }
         free(reach);

@@ -17,6 +17,10 @@
 #define READY ".eval.ready"
 #define REPLACE ".replace." /* + NAME: a marker of chex_staging_replace */
 
+static enum chex_status no_memory(const char *dir, struct chex_error *err) {
+    return chex_error_memory(err, "%s: the results", dir);
+}
+
 bool chex_staging_pending(const char *dir) {
     char *ready = chex_fs_join(dir, READY);
     const bool pending = ready && chex_fs_is_dir(ready);
@@ -24,24 +28,12 @@ bool chex_staging_pending(const char *dir) {
     return pending;
 }
 
-/* A missing file is no error: a run that was killed had already moved it. */
-static enum chex_status move_one(const char *from_dir, const char *to_dir, const char *name,
-                                 struct chex_error *err) {
-    char *from = chex_fs_join(from_dir, name), *to = chex_fs_join(to_dir, name);
-    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", to_dir);
-    if (st == CHEX_OK && rename(from, to) != 0 && errno != ENOENT)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to);
-    free(from);
-    free(to);
-    return st;
-}
-
 /* Removes the old key file, unless the new one has already been moved (a resumed publish). Files of
  * DIR that the new set does not contain stay: chex-eval score keeps an existing predictions.csv. */
 static enum chex_status remove_old_key(const char *ready, const char *dir, const char *key,
                                        struct chex_error *err) {
     char *fresh = chex_fs_join(ready, key), *old = chex_fs_join(dir, key);
-    enum chex_status st = fresh && old ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
+    enum chex_status st = fresh && old ? CHEX_OK : no_memory(dir, err);
     if (st == CHEX_OK && chex_fs_exists(fresh) && unlink(old) != 0 && errno != ENOENT)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot replace %s", old);
     free(fresh);
@@ -54,19 +46,20 @@ static enum chex_status remove_old_key(const char *ready, const char *dir, const
 static enum chex_status move_all(const char *ready, const char *dir, const char *key,
                                  struct chex_error *err);
 
-/* Moves a file, or the files of a folder into the folder of the same name. */
+/* Moves a file, or the files of a folder into the folder of the same name. A missing file is no
+ * error: a run that was killed had already moved it. */
 static enum chex_status move_entry(const char *ready, const char *dir, const char *name,
                                    struct chex_error *err) {
     char *from = chex_fs_join(ready, name), *to = chex_fs_join(dir, name);
-    enum chex_status st = from && to ? CHEX_OK : chex_error_memory(err, "%s: the results", dir);
-    if (st == CHEX_OK && !chex_fs_is_dir(from)) {
-        st = move_one(ready, dir, name, err);
-    } else if (st == CHEX_OK) {
+    enum chex_status st = from && to ? CHEX_OK : no_memory(dir, err);
+    if (st == CHEX_OK && chex_fs_is_dir(from)) {
         st = chex_fs_mkdirs(to, err);
         if (st == CHEX_OK)
             st = move_all(from, to, FOLDER_KEY, err);
         if (st == CHEX_OK)
             chex_fs_sync_folder(to);
+    } else if (st == CHEX_OK && rename(from, to) != 0 && errno != ENOENT) {
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to);
     }
     free(from);
     free(to);
@@ -88,9 +81,7 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
         free(list[i]);
     }
     free(list);
-    if (st == CHEX_OK)
-        st = move_one(ready, dir, key, err);
-    return st;
+    return st == CHEX_OK ? move_entry(ready, dir, key, err) : st;
 }
 
 /* Removes DIR/NAME, then its marker. */
@@ -98,8 +89,7 @@ static enum chex_status replace_one(const char *ready, const char *dir, const ch
                                     struct chex_error *err) {
     char *mark = chex_fs_join(ready, marker);
     char *old = chex_fs_join(dir, marker + sizeof REPLACE - 1);
-    enum chex_status st = mark && old ? chex_fs_remove_tree(old, err)
-                                      : chex_error_memory(err, "%s: the results", dir);
+    enum chex_status st = mark && old ? chex_fs_remove_tree(old, err) : no_memory(dir, err);
     if (st == CHEX_OK && rmdir(mark) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", mark);
     free(mark);
@@ -131,7 +121,7 @@ static enum chex_status remove_replaced(const char *ready, const char *dir, cons
 static enum chex_status publish(const char *dir, const char *key, struct chex_error *err) {
     char *ready = chex_fs_join(dir, READY);
     if (!ready)
-        return chex_error_memory(err, "%s: the results", dir);
+        return no_memory(dir, err);
     enum chex_status st = remove_replaced(ready, dir, key, err);
     if (st == CHEX_OK)
         st = move_all(ready, dir, key, err);
@@ -152,7 +142,7 @@ static enum chex_status remove_incomplete(const char *dir, struct chex_error *er
         if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) != 0)
             continue;
         char *path = chex_fs_join(dir, e->d_name);
-        st = path ? chex_fs_remove_tree(path, err) : chex_error_memory(err, "%s: the results", dir);
+        st = path ? chex_fs_remove_tree(path, err) : no_memory(dir, err);
         free(path);
     }
     closedir(d);
@@ -169,7 +159,7 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
     *s = (struct chex_staging){.dir = dir, .key = key};
     char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
     if (!path)
-        return chex_error_memory(err, "%s: the results", dir);
+        return no_memory(dir, err);
     if (!mkdtemp(path)) {
         enum chex_status st =
             chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
@@ -183,8 +173,7 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
 enum chex_status chex_staging_replace(const struct chex_staging *s, const char *name,
                                       struct chex_error *err) {
     char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
-    enum chex_status st =
-        mark ? chex_fs_mkdirs(mark, err) : chex_error_memory(err, "%s: the results", s->dir);
+    enum chex_status st = mark ? chex_fs_mkdirs(mark, err) : no_memory(s->dir, err);
     free(mark);
     return st;
 }
@@ -192,7 +181,7 @@ enum chex_status chex_staging_replace(const struct chex_staging *s, const char *
 /* Step 2 of report/staging.h. */
 static enum chex_status make_ready(const struct chex_staging *s, struct chex_error *err) {
     char *ready = chex_fs_join(s->dir, READY);
-    enum chex_status st = ready ? CHEX_OK : chex_error_memory(err, "%s: the results", s->dir);
+    enum chex_status st = ready ? CHEX_OK : no_memory(s->dir, err);
     if (st == CHEX_OK && rename(s->path, ready) != 0)
         st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
     if (st == CHEX_OK)

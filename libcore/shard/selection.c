@@ -156,7 +156,8 @@ static enum chex_status choose_findings(struct chex_selection *s, const char *te
         if (!word)
             st = chex_error_memory(err, "--findings");
         else if (c < 0)
-            st = chex_class_not_in_list("--findings", word, (const char *const *)all, count, err);
+            st = chex_class_not_in_list("--findings", "the data", word, (const char *const *)all,
+                                        count, err);
         else if (chex_class_in_list(all[c], (const char *const *)s->class_names, s->classes) >= 0)
             st = chex_error_set(err, CHEX_E_USAGE, "--findings '%.200s': %s is listed twice", text,
                                 all[c]);

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "label/labels_map.h"
+#include "stats/figure.h"
 
 enum { LANES = CHEX_BOOTSTRAP_LANES };
 
@@ -155,18 +156,6 @@ static enum chex_status run_block(void *arg, size_t block, int worker, struct ch
     return CHEX_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Interpolates linearly between the two nearest order statistics, like numpy.percentile. */
-static double percentile(const double *sorted, size_t n, double q) {
-    double at = q * (double)(n - 1);
-    size_t i = (size_t)at;
-    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
-}
-
 struct chex_interval chex_bootstrap_interval(double *values, size_t n) {
     size_t defined = 0;
     for (size_t i = 0; i < n; i++)
@@ -175,9 +164,9 @@ struct chex_interval chex_bootstrap_interval(double *values, size_t n) {
     struct chex_interval out = {NAN, NAN, n - defined};
     if (defined < 2)
         return out;
-    qsort(values, defined, sizeof *values, by_value);
-    out.low = percentile(values, defined, 0.025);
-    out.high = percentile(values, defined, 0.975);
+    qsort(values, defined, sizeof *values, chex_by_value);
+    out.low = chex_quantile(values, defined, 0.025);
+    out.high = chex_quantile(values, defined, 0.975);
     return out;
 }
 

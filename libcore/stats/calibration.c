@@ -25,27 +25,10 @@ struct counts {
 struct scratch {
     double *part, *other;
     struct counts *counts;
+    uint8_t *seen; /* of chex_least_clusters */
 };
 
 static size_t rows_of(const struct chex_tie *t) { return (size_t)t->negatives + t->positives; }
-
-/* Clusters with a positive and with a negative, whichever is fewer. */
-static size_t least_clusters(const struct chex_ranking *r, const struct chex_clusters *k,
-                             struct counts *counts) {
-    size_t positive = 0, negative = 0;
-    for (size_t g = 0; g < r->tie_count; g++)
-        for (size_t i = 0; i < rows_of(&r->ties[g]); i++) {
-            struct counts *c = &counts[chex_cluster_of(k, r->row[r->ties[g].start + i])];
-            c->rows++;
-            c->positives += i >= r->ties[g].negatives;
-        }
-    for (size_t c = 0; c < k->count; c++) {
-        positive += counts[c].positives > 0;
-        negative += counts[c].rows > counts[c].positives;
-        counts[c] = (struct counts){0};
-    }
-    return positive < negative ? positive : negative;
-}
 
 /* ---- the Brier score ---- */
 
@@ -259,7 +242,7 @@ static void compute(const struct chex_ranking *r, const struct chex_clusters *k,
                     const struct chex_logits *logits, struct scratch *s,
                     struct chex_calibration_figures *out) {
     const bool intervals =
-        k->intervals && least_clusters(r, k, s->counts) >= CHEX_CALIBRATION_MIN_CLUSTERS;
+        k->intervals && chex_least_clusters(r, k, s->seen) >= CHEX_CALIBRATION_MIN_CLUSTERS;
     out->brier.value = brier_of(r);
     if (intervals)
         out->brier.interval = brier_interval(r, k, out->brier.value, s);
@@ -283,17 +266,18 @@ enum chex_status chex_calibration_create(const struct chex_ranking *r,
         return CHEX_OK;
     struct chex_logits logits;
     CHEX_TRY(chex_logits_create(r, &logits, err));
-    struct scratch s = {chex_alloc_zeroed(k->count, sizeof *s.part),
-                        chex_alloc_zeroed(k->count, sizeof *s.other),
-                        chex_alloc_zeroed(k->count, sizeof *s.counts)};
+    struct scratch s = {
+        chex_alloc_zeroed(k->count, sizeof *s.part), chex_alloc_zeroed(k->count, sizeof *s.other),
+        chex_alloc_zeroed(k->count, sizeof *s.counts), chex_alloc_zeroed(k->count, sizeof *s.seen)};
     enum chex_status st = CHEX_OK;
-    if (s.part && s.other && s.counts)
+    if (s.part && s.other && s.counts && s.seen)
         compute(r, k, &logits, &s, out);
     else
         st = chex_error_memory(err, "%zu clusters", k->count);
     free(s.part);
     free(s.other);
     free(s.counts);
+    free(s.seen);
     chex_logits_release(&logits);
     return st;
 }

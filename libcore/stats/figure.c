@@ -13,6 +13,31 @@ static const double PRIOR_CORRELATION = 0.5, PRIOR_DF = 4;
 
 static const struct chex_interval no_interval = {NAN, NAN, 0};
 
+int chex_by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double chex_quantile(const double *sorted, size_t count, double level) {
+    const double at = level * (double)(count - 1);
+    const size_t i = (size_t)at;
+    return i + 1 < count ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i])
+                         : sorted[count - 1];
+}
+
+size_t chex_least_clusters(const struct chex_ranking *r, const struct chex_clusters *k,
+                           uint8_t *seen) {
+    size_t with[2] = {0, 0};
+    for (size_t g = 0; g < r->tie_count; g++)
+        for (size_t i = 0; i < (size_t)r->ties[g].negatives + r->ties[g].positives; i++) {
+            const bool positive = i >= r->ties[g].negatives;
+            uint8_t *s = &seen[chex_cluster_of(k, r->row[r->ties[g].start + i])];
+            with[positive] += !(*s & (1 << positive));
+            *s |= (uint8_t)(1 << positive);
+        }
+    return with[0] < with[1] ? with[0] : with[1];
+}
+
 struct chex_figure chex_figure_none(void) {
     return (struct chex_figure){NAN, no_interval};
 }

@@ -31,6 +31,16 @@ static inline uint32_t chex_cluster_of(const struct chex_clusters *k, uint32_t r
     return k->of_row ? k->of_row[row] : row;
 }
 
+/* Compares two doubles, for qsort. */
+int chex_by_value(const void *a, const void *b);
+/* A quantile of sorted values, linear between neighbours as numpy's default. */
+double chex_quantile(const double *sorted, size_t count, double level);
+
+/* The least of the clusters with a positive and of those with a negative. seen: (k->count), zeroed.
+ */
+size_t chex_least_clusters(const struct chex_ranking *r, const struct chex_clusters *k,
+                           uint8_t *seen);
+
 /* An undefined figure. */
 struct chex_figure chex_figure_none(void);
 

@@ -24,20 +24,6 @@ static double average_precision(const struct chex_ranking *r) {
     return r->positives ? sum / (double)r->positives : NAN;
 }
 
-/* Clusters with a positive and with a negative, whichever is fewer. seen: (clusters), zeroed. */
-static size_t least_clusters(const struct chex_ranking *r, const struct chex_clusters *k,
-                             uint8_t *seen) {
-    size_t with[2] = {0, 0};
-    for (size_t g = 0; g < r->tie_count; g++)
-        for (size_t i = 0; i < (size_t)r->ties[g].negatives + r->ties[g].positives; i++) {
-            const bool positive = i >= r->ties[g].negatives;
-            uint8_t *s = &seen[chex_cluster_of(k, r->row[r->ties[g].start + i])];
-            with[positive] += !(*s & (1 << positive));
-            *s |= (uint8_t)(1 << positive);
-        }
-    return with[0] < with[1] ? with[0] : with[1];
-}
-
 /* By increasing score, so that the sums over all scores up to that of the row grow. */
 static void add_parts(const struct chex_ranking *r, const struct chex_clusters *k, double average,
                       double *part) {
@@ -65,7 +51,7 @@ enum chex_status chex_average_precision(const struct chex_ranking *r, const stru
     double *part = chex_alloc_zeroed(k->count, sizeof *part);
     uint8_t *seen = chex_alloc_zeroed(k->count, sizeof *seen);
     enum chex_status st = part && seen ? CHEX_OK : chex_error_memory(err, "%zu clusters", k->count);
-    if (st == CHEX_OK && least_clusters(r, k, seen) >= CHEX_PRECISION_MIN_CLUSTERS) {
+    if (st == CHEX_OK && chex_least_clusters(r, k, seen) >= CHEX_PRECISION_MIN_CLUSTERS) {
         add_parts(r, k, out->value, part);
         const struct chex_error_of e = chex_error_of_parts(part, k->count);
         out->interval = chex_figure_logit_interval(out->value, &e);

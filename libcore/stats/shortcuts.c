@@ -48,11 +48,6 @@ static double value_of(enum chex_shortcut_attribute a, const struct chex_row_fac
     return NAN;
 }
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lowest values of the strata after the first: equal counts, and equal values together. */
 static enum chex_status find_cuts(const double *value, size_t rows, size_t known, double *cuts,
                                   struct chex_error *err) {
@@ -62,7 +57,7 @@ static enum chex_status find_cuts(const double *value, size_t rows, size_t known
     for (size_t i = 0, n = 0; i < rows; i++)
         if (!isnan(value[i]))
             sorted[n++] = value[i];
-    qsort(sorted, known, sizeof *sorted, by_value);
+    qsort(sorted, known, sizeof *sorted, chex_by_value);
     for (size_t q = 1; q < CHEX_SHORTCUT_STRATA; q++)
         cuts[q - 1] = sorted[known * q / CHEX_SHORTCUT_STRATA];
     free(sorted);

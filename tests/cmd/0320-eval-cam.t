@@ -114,9 +114,9 @@ refuse() {
     [ -z "$(find . -name 'none*' -o -name '*.tmp.*')" ]
     ok $? "a refused command writes no picture"
 }
-refuse 2 "'Nodul': the network has no such finding; nearest: Nodule, " --class Nodul
-refuse 2 "'plural thickening': .*nearest: Pleural_Thickening, " --class 'Mass,plural thickening'
-refuse 2 "'': the network has no such finding" --class Mass,
+refuse 2 "the network has no finding 'Nodul'; did you mean Nodule\?" --class Nodul
+refuse 2 "'plural thickening'; did you mean Pleural_Thickening\?" --class 'Mass,plural thickening'
+refuse 2 "the network has no finding '' \(it has Atelectasis, " --class Mass,
 refuse 2 'a crop of 64 px of an image resized to 36 px' --image-size 64
 refuse 2 'alpha' --alpha 1.5
 refuse 2 'ends in .png' --output none.jpg
