@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "evaluate/subcommands.h"
 #include "infer/cases.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "option_rows.h"
 #include "stats/calibration.h"
 #include "stats/scores.h"

@@ -18,7 +18,7 @@
 #include "evaluate/subcommands.h"
 #include "image/convert.h"
 #include "infer/cam_picture.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "input/augment.h"
 
 /* ---- checks of the options ---- */

@@ -18,7 +18,7 @@
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
 #include "infer/features.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "report/figures_text.h"
 #include "shard/shard.h"
 

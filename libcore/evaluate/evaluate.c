@@ -21,7 +21,7 @@
 #include "evaluate/results.h"
 #include "evaluate/run_engine.h"
 #include "evaluate/subcommands.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "launch/same.h"
 #include "launch/world.h"
 #include "model/training_facts.h"

@@ -35,7 +35,7 @@ static enum chex_status check_options(const struct chex_eval_settings *s, struct
 static enum chex_status copy_calibration(const struct chex_deployment *d,
                                          struct chex_onnx_calibration *out,
                                          struct chex_error *err) {
-    if (!d || strcmp(d->recalibration, chex_recalibration_names[CHEX_RECALIBRATE_NONE]) == 0)
+    if (!chex_deployment_recalibrates(d))
         return CHEX_OK;
     out->slope = chex_alloc_zeroed((size_t)d->classes, sizeof *out->slope);
     out->intercept = chex_alloc_zeroed((size_t)d->classes, sizeof *out->intercept);

@@ -69,19 +69,6 @@ static json_t *result_of(const json_t *facts, const struct chex_predict_result *
     return o;
 }
 
-static enum chex_status write_json(const char *folder, json_t *result, struct chex_error *err) {
-    struct chex_textfile t = {0};
-    char *path = chex_fs_join(folder, KEY_FILE);
-    enum chex_status st =
-        path ? chex_textfile_open(path, &t, err) : chex_error_memory(err, "the results");
-    free(path);
-    if (st != CHEX_OK) {
-        json_decref(result);
-        return st;
-    }
-    return chex_textfile_close(&t, chex_result_print(t.f, result, NULL, JSON_INDENT(1), err), err);
-}
-
 static enum chex_status write_files(const struct chex_eval_settings *s,
                                     const struct chex_predict_config *config, const char *folder,
                                     const json_t *facts, struct chex_predict_result *result,
@@ -89,7 +76,11 @@ static enum chex_status write_files(const struct chex_eval_settings *s,
     CHEX_TRY(chex_predict_write(config, folder, result, err));
     if (config->pictures)
         CHEX_TRY(add_maps(s->output, folder, err));
-    return write_json(folder, result_of(facts, result), err);
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open_in(folder, KEY_FILE, &t, err));
+    const enum chex_status st =
+        chex_result_print(t.f, result_of(facts, result), NULL, JSON_INDENT(1), err);
+    return chex_textfile_close(&t, st, err);
 }
 
 enum chex_status chex_eval_predict_publish(const struct chex_eval_settings *s,

@@ -112,7 +112,7 @@ static void take(const struct chex_deployment *d, enum chex_threshold_source sou
 }
 
 static void take_calibration(const struct chex_deployment *d, struct chex_eval_figures *f) {
-    f->config.calibration = strcmp(d->recalibration, "none") == 0 ? NULL : d->calibration;
+    f->config.calibration = chex_deployment_recalibrates(d) ? d->calibration : NULL;
     f->config.recalibration = d->recalibration;
 }
 

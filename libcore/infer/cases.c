@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 #include "image/resize.h"
 #include "infer/cam_picture.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "input/augment.h"
 
 /* ---- the choice ---- */

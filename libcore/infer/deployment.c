@@ -34,6 +34,10 @@ void chex_deployment_digest(const struct chex_net *net, const float *state, char
     snprintf(out, 17, "%016" PRIx64, digest);
 }
 
+bool chex_deployment_recalibrates(const struct chex_deployment *d) {
+    return d && d->recalibration && strcmp(d->recalibration, "none") != 0;
+}
+
 /* ---- memory ---- */
 
 enum chex_status chex_deployment_create(int classes, char *const *class_names,

@@ -43,6 +43,9 @@ struct chex_deployment {
  * digits. */
 void chex_deployment_digest(const struct chex_net *net, const float *state, char out[17]);
 
+/* Whether it changes probabilities. NULL allowed. */
+bool chex_deployment_recalibrates(const struct chex_deployment *d);
+
 /* Creates a deployment of these classes: no thresholds, calibration unchanged, no views. Texts and
  * provenance are NULL until the caller sets them to memory that the deployment then owns. */
 enum chex_status chex_deployment_create(int classes, char *const *class_names,

@@ -199,8 +199,8 @@ enum chex_status chex_features_fit(const float *vectors, size_t rows, int count,
 
 /* ---- distances ---- */
 
-/* Solves L y = x - mean from the first element on. */
-double chex_features_distance(const struct chex_features *f, const float *vector, double *y) {
+/* Solves L y = x - mean from the first element on. y: (count) scratch. */
+static double distance(const struct chex_features *f, const float *vector, double *y) {
     double square = 0;
     for (size_t i = 0; i < (size_t)f->count; i++) {
         const float *row = f->factor + packed(i);
@@ -228,8 +228,19 @@ struct distances {
 static void distance_item(void *arg, size_t i, int worker) {
     const struct distances *d = arg;
     const size_t count = (size_t)d->f->count;
-    d->out[i] =
-        chex_features_distance(d->f, d->vectors + i * count, d->scratch + (size_t)worker * count);
+    d->out[i] = distance(d->f, d->vectors + i * count, d->scratch + (size_t)worker * count);
+}
+
+enum chex_status chex_features_distances(const struct chex_features *f, const float *vectors,
+                                         size_t rows, struct chex_pool *pool, double *out,
+                                         struct chex_error *err) {
+    const size_t scratch = (size_t)chex_pool_threads(pool) * (size_t)f->count;
+    struct distances d = {f, vectors, out, chex_alloc_zeroed(scratch, sizeof *d.scratch)};
+    if (!d.scratch)
+        return chex_error_memory(err, "feature distances of %zu images", rows);
+    chex_pool_run(pool, rows, distance_item, &d);
+    free(d.scratch);
+    return CHEX_OK;
 }
 
 enum chex_status chex_features_validate(struct chex_features *f, const float *vectors, size_t rows,
@@ -237,24 +248,16 @@ enum chex_status chex_features_validate(struct chex_features *f, const float *ve
     if (!rows)
         return chex_error_set(err, CHEX_E_DATA, "features of validation images: there is none");
     CHEX_TRY(check_values(vectors, rows, f->count, err));
-    struct distances d = {.f = f,
-                          .vectors = vectors,
-                          .out = chex_alloc_zeroed(rows, sizeof *d.out),
-                          .scratch =
-                              chex_alloc_zeroed((size_t)chex_pool_threads(pool) * (size_t)f->count,
-                                                sizeof *d.scratch)};
-    enum chex_status st = CHEX_OK;
-    if (!d.out || !d.scratch) {
-        st = chex_error_memory(err, "feature distances of %zu images", rows);
-    } else {
-        chex_pool_run(pool, rows, distance_item, &d);
-        qsort(d.out, rows, sizeof *d.out, chex_by_value);
+    double *sorted = chex_alloc_zeroed(rows, sizeof *sorted);
+    enum chex_status st = sorted ? chex_features_distances(f, vectors, rows, pool, sorted, err)
+                                 : chex_error_memory(err, "feature distances of %zu images", rows);
+    if (st == CHEX_OK) {
+        qsort(sorted, rows, sizeof *sorted, chex_by_value);
         f->validation = rows;
         for (int q = 0; q < CHEX_FEATURES_QUANTILES; q++)
-            f->quantile[q] = chex_quantile(d.out, rows, chex_features_levels[q]);
+            f->quantile[q] = chex_quantile(sorted, rows, chex_features_levels[q]);
     }
-    free(d.out);
-    free(d.scratch);
+    free(sorted);
     return st;
 }
 

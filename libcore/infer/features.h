@@ -78,8 +78,11 @@ void chex_features_destroy(struct chex_features *f); /* NULL allowed */
 enum chex_status chex_features_validate(struct chex_features *f, const float *vectors, size_t rows,
                                         struct chex_pool *pool, struct chex_error *err);
 
-/* The feature distance of one image. scratch: (count). Not finite if a value of `vector` is not. */
-double chex_features_distance(const struct chex_features *f, const float *vector, double *scratch);
+/* The feature distances of images, (rows), from (rows, count) features. Not finite if a feature is
+ * not. CHEX_E_RESOURCE: out of memory. */
+enum chex_status chex_features_distances(const struct chex_features *f, const float *vectors,
+                                         size_t rows, struct chex_pool *pool, double *out,
+                                         struct chex_error *err);
 
 enum chex_distance { CHEX_DISTANCE_USUAL, CHEX_DISTANCE_FAR, CHEX_DISTANCE_VERY_FAR };
 enum chex_distance chex_features_judge(const struct chex_features *f, double distance);

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "infer/features.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "input/augment.h"
 #include "launch/group.h"
 

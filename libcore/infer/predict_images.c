@@ -19,9 +19,9 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "infer/features.h"
-#include "infer/image_source.h"
+#include "infer/image_loader.h"
 #include "infer/predict_map.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 
 enum { BLOCK = 64, BATCHES_IN_RING = 4, BATCHES_IN_ROUND = 16 };
 
@@ -32,12 +32,12 @@ struct run {
     size_t *order, count;
     uint8_t *finished; /* (list->count + 7) / 8: a bit for each image that has a line */
     int parts;         /* numbers of parts in use before this run */
-    struct chex_source *source;
+    struct chex_image_loader *loader;
     struct chex_partial_writer *writer;
     struct chex_pool *pool;
-    const struct chex_source_image **images; /* (batch) of the current batch */
+    const struct chex_loaded_image **images; /* (batch) of the current batch */
     float *pixels, *logits, *features;
-    double *distances, *scratch; /* (batch); (threads, feature_count) */
+    double *distances; /* (batch) */
     char *thumb_dir;
     size_t bad;
 };
@@ -94,8 +94,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     r->logits = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits);
     r->features = chex_alloc_zeroed(batch * features, sizeof *r->features);
     r->distances = chex_alloc_zeroed(batch, sizeof *r->distances);
-    r->scratch = chex_alloc_zeroed((size_t)c->threads * features, sizeof *r->scratch);
-    if (!r->images || !r->pixels || !r->logits || !r->features || !r->distances || !r->scratch)
+    if (!r->images || !r->pixels || !r->logits || !r->features || !r->distances)
         return chex_error_memory(err, "a batch of %zu images", batch);
     if (r->feature_count)
         CHEX_TRY(chex_pool_create(c->threads, &r->pool, err));
@@ -104,21 +103,22 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     CHEX_TRY(chex_partial_create(c->out, r->parts + c->group->rank, &r->writer, err));
     if (!(r->thumb_dir = chex_fs_join(c->out, CHEX_PARTIAL_NAME "/thumbs")))
         return chex_error_memory(err, "the images");
-    const struct chex_source_config config = {.list = c->list,
-                                              .order = r->order,
-                                              .count = r->count,
-                                              .stored_px = c->stored_px,
-                                              .image_px = r->px,
-                                              .workers = c->workers,
-                                              .slots = BATCHES_IN_RING * batch + (size_t)c->workers,
-                                              .pictures = c->pictures,
-                                              .thumbs = c->thumbs,
-                                              .thumb_dir = r->thumb_dir};
-    return chex_source_create(&config, &r->source, err);
+    const struct chex_image_loader_config config = {.list = c->list,
+                                                    .order = r->order,
+                                                    .count = r->count,
+                                                    .stored_px = c->stored_px,
+                                                    .image_px = r->px,
+                                                    .workers = c->workers,
+                                                    .slots = BATCHES_IN_RING * batch +
+                                                             (size_t)c->workers,
+                                                    .pictures = c->pictures,
+                                                    .thumbs = c->thumbs,
+                                                    .thumb_dir = r->thumb_dir};
+    return chex_image_loader_create(&config, &r->loader, err);
 }
 
 static void release(struct run *r) {
-    chex_source_destroy(r->source);
+    chex_image_loader_destroy(r->loader);
     chex_pool_destroy(r->pool);
     free(r->thumb_dir);
     free(r->order);
@@ -128,7 +128,6 @@ static void release(struct run *r) {
     free(r->logits);
     free(r->features);
     free(r->distances);
-    free(r->scratch);
 }
 
 /* ---- one batch ---- */
@@ -139,23 +138,7 @@ static double probability(const struct run *r, int i, int class_index) {
         (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)class_index]));
 }
 
-static void measure_item(void *arg, size_t i, int worker) {
-    struct run *r = arg;
-    const size_t k = (size_t)r->feature_count;
-    r->distances[i] = chex_features_distance(r->c->deployment->features, r->features + i * k,
-                                             r->scratch + (size_t)worker * k);
-}
-
-/* Feature distances of the n images of the batch. */
-static enum chex_status measure(struct run *r, int n, struct chex_error *err) {
-    if (!r->feature_count)
-        return CHEX_OK;
-    CHEX_TRY(chex_engine_features(r->c->engine, n, r->features, err));
-    chex_pool_run(r->pool, (size_t)n, measure_item, r);
-    return CHEX_OK;
-}
-
-static unsigned flags_of(const struct run *r, int i, const struct chex_source_image *image) {
+static unsigned flags_of(const struct run *r, int i, const struct chex_loaded_image *image) {
     const struct chex_deployment *d = r->c->deployment;
     unsigned flags = image->flags;
     if (d && d->views[CHEX_VIEW_LATERAL])
@@ -180,14 +163,14 @@ static void put_cells(const struct run *r, int i, FILE *to) {
         else
             fprintf(to, ",%d",
                     chex_calibrate(&d->calibration[c], probability(r, i, c)) >= d->threshold[c]);
-    for (int c = 0; chex_predict_recalibrates(d) && c < r->classes; c++)
+    for (int c = 0; chex_deployment_recalibrates(d) && c < r->classes; c++)
         fprintf(to, ",%.9g", chex_calibrate(&d->calibration[c], probability(r, i, c)));
     if (r->feature_count)
         fprintf(to, ",%.6g", r->distances[i]);
 }
 
 /* Writes the line of an image. i: its place in the batch. */
-static enum chex_status put_line(struct run *r, int i, const struct chex_source_image *image,
+static enum chex_status put_line(struct run *r, int i, const struct chex_loaded_image *image,
                                  struct chex_error *err) {
     const char *id = r->c->list->images[image->index].id;
     char *text = NULL;
@@ -220,7 +203,7 @@ static enum chex_status collect(struct run *r, size_t count, int *n_out, struct 
     const size_t area = (size_t)r->px * (size_t)r->px;
     *n_out = 0;
     for (size_t i = 0; i < count; i++) {
-        CHEX_TRY(chex_source_next(r->source, &r->images[i], err));
+        CHEX_TRY(chex_image_loader_next(r->loader, &r->images[i], err));
         if (!r->images[i]->reason)
             memcpy(r->pixels + area * (size_t)(*n_out)++, r->images[i]->pixels,
                    area * sizeof *r->pixels);
@@ -231,10 +214,14 @@ static enum chex_status collect(struct run *r, size_t count, int *n_out, struct 
 static enum chex_status infer(struct run *r, int n, struct chex_error *err) {
     const struct chex_batch batch = {.n = n, .pixels = r->pixels};
     CHEX_TRY(chex_engine_infer(r->c->engine, &batch, r->logits, err));
-    return measure(r, n, err);
+    if (!r->feature_count)
+        return CHEX_OK;
+    CHEX_TRY(chex_engine_features(r->c->engine, n, r->features, err));
+    return chex_features_distances(r->c->deployment->features, r->features, (size_t)n, r->pool,
+                                   r->distances, err);
 }
 
-static enum chex_status put_image(struct run *r, int i, const struct chex_source_image *image,
+static enum chex_status put_image(struct run *r, int i, const struct chex_loaded_image *image,
                                   struct chex_error *err) {
     const float *logits = r->logits + (size_t)i * (size_t)r->classes;
     for (int c = 0; c < r->classes; c++)
@@ -251,7 +238,7 @@ static enum chex_status run_batch(struct run *r, size_t count, struct chex_error
     if (n)
         CHEX_TRY(infer(r, n, err));
     for (size_t i = 0; i < count; i++) {
-        const struct chex_source_image *image = r->images[i];
+        const struct chex_loaded_image *image = r->images[i];
         r->bad += image->reason != NULL;
         if (r->bad > r->c->max_bad)
             return chex_error_set(err, CHEX_E_DATA,
@@ -259,7 +246,7 @@ static enum chex_status run_batch(struct run *r, size_t count, struct chex_error
                                   r->c->max_bad, image->reason);
         CHEX_TRY(image->reason ? put_line(r, 0, image, err) : put_image(r, at++, image, err));
     }
-    chex_source_release(r->source, count);
+    chex_image_loader_release(r->loader, count);
     return chex_partial_flush(r->writer, err);
 }
 

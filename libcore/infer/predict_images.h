@@ -5,7 +5,7 @@
  * - The images of each rank follow from the list, the finished images and the number of ranks:
  *   blocks of 64 images that can be read by themselves go round the ranks, and archive i goes to
  *   rank i mod size.
- * - Each rank decodes on worker threads (image_source.h) while its engine infers, and appends one
+ * - Each rank decodes on worker threads (image_loader.h) while its engine infers, and appends one
  *   line for each image to its part of the unfinished results (predict_partial.h).
  * - Rank 0 then writes the tables in the order of the list.
  * The probabilities are those of chex_eval_run on shards of the same images, bit for bit. The
@@ -51,9 +51,6 @@ struct chex_predict_result {
     double seconds;
     char first_bad[CHEX_ERROR_TEXT_BYTES]; /* reason of the first rejected image */
 };
-
-/* Whether the tables have calibrated probabilities. d: NULL allowed. */
-bool chex_predict_recalibrates(const struct chex_deployment *d);
 
 /* Predicts the images without a line. Collective; all ranks return the same status.
  * CHEX_E_DIVERGED: a logit is not finite. */

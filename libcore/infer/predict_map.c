@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "infer/cam_picture.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 
 static const double opacity = 0.55; /* of the strongest evidence, as in chex-eval cam */
 

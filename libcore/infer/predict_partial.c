@@ -75,7 +75,7 @@ static enum chex_status compare(const char *out, const char *run, const char *co
 
 static enum chex_status make_folders(const char *folder, struct chex_error *err) {
     static const char *const names[] = {"thumbs", "maps"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < CHEX_COUNT(names); i++) {
         char *path = chex_fs_join(folder, names[i]);
         enum chex_status st = path ? chex_fs_mkdirs(path, err) : no_memory(err);
         free(path);

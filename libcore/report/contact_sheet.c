@@ -82,13 +82,8 @@ static void put_head(const struct page *p, const struct chex_predict_result *r) 
           "<table>\n<thead><tr><th scope=\"col\">Image and flags</th>",
           to);
     for (int k = 0; k < p->classes; k++) {
-        char name[TEXT_BYTES];
-        snprintf(name, sizeof name, "%s", p->c->class_names[k]);
-        for (char *at = name; *at; at++)
-            *at = *at == '_' ? ' ' : *at;
-        fputs("<th scope=\"col\" class=\"k\"><span>", to);
-        put_text(to, name);
-        fputs("</span></th>", to);
+        chex_put_name_between(to, "<th scope=\"col\" class=\"k\"><span>", p->c->class_names[k],
+                              "</span></th>");
     }
     fputs("</tr></thead>\n<tbody>\n", to);
 }
@@ -172,19 +167,15 @@ enum chex_status chex_contact_sheet_write(const struct chex_predict_config *conf
                                           struct chex_partial_reader *reader,
                                           const struct chex_predict_result *result,
                                           const char *folder, struct chex_error *err) {
-    struct chex_textfile t = {0};
-    char *path = chex_fs_join(folder, "contact-sheet.html");
-    enum chex_status st =
-        path ? chex_textfile_open(path, &t, err) : chex_error_memory(err, "the contact sheet");
-    free(path);
-    CHEX_TRY(st);
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open_in(folder, "contact-sheet.html", &t, err));
     const struct page p = {.c = config,
                            .to = t.f,
                            .classes = config->engine->config.net->classes,
                            .shown = config->thumbs < config->list->count ? config->thumbs
                                                                          : config->list->count};
     put_head(&p, result);
-    st = put_rows(&p, reader, err);
+    enum chex_status st = put_rows(&p, reader, err);
     fputs("</tbody>\n</table>\n</div>\n</main>\n</body>\n</html>\n", p.to);
     return chex_textfile_close(&t, st, err);
 }

@@ -51,7 +51,7 @@ static void put_facts(FILE *to, const json_t *provenance) {
         {"training_loss", "training loss"},
     };
     fputs("<dl>\n", to);
-    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+    for (size_t i = 0; i < CHEX_COUNT(facts); i++) {
         const char *text = json_string_value(json_object_get(provenance, facts[i].key));
         if (!text)
             continue;

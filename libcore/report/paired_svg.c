@@ -90,7 +90,7 @@ static struct scale scale_of(const struct chex_paired_report *r) {
     static const double steps[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25};
     const double span = span_of(r);
     size_t i = 0;
-    while (i + 1 < sizeof steps / sizeof *steps && 4 * steps[i] < span)
+    while (i + 1 < CHEX_COUNT(steps) && 4 * steps[i] < span)
         i++;
     return (struct scale){fmin(1, steps[i] * ceil(fmax(span, steps[i]) / steps[i] - 1e-9)),
                           steps[i]};

@@ -25,41 +25,6 @@ struct table {
     FILE *predictions, *rejected;
 };
 
-bool chex_predict_line_split(char *text, struct chex_predict_line *line) {
-    char *part[6] = {text};
-    int count = 1;
-    for (char *at = text; (at = strchr(at, '\t')); count++) {
-        *at++ = '\0';
-        if (count == 6)
-            return false;
-        part[count] = at;
-    }
-    if (strcmp(part[0], "p") == 0 && count == 6)
-        *line = (struct chex_predict_line){.predicted = true,
-                                           .id = part[1],
-                                           .study = part[2],
-                                           .series = part[3],
-                                           .cells = part[4],
-                                           .flags = part[5]};
-    else if (strcmp(part[0], "r") == 0 && count == 3)
-        *line = (struct chex_predict_line){.id = part[1], .reason = part[2]};
-    else
-        return false;
-    return true;
-}
-
-char *chex_predict_line_unquote(char *cell) {
-    if (*cell != '"')
-        return cell;
-    char *out = cell;
-    for (const char *in = cell + 1; *in && !(in[0] == '"' && in[1] != '"'); in++) {
-        *out++ = *in;
-        in += *in == '"';
-    }
-    *out = '\0';
-    return cell;
-}
-
 static void count_flags(struct chex_predict_result *r, const char *flags) {
     for (const char *at = flags; *at;) {
         const size_t n = strcspn(at, ";");
@@ -114,10 +79,6 @@ each_line(struct table *t, void (*use)(struct table *t, const struct chex_predic
     return CHEX_OK;
 }
 
-bool chex_predict_recalibrates(const struct chex_deployment *d) {
-    return d && d->recalibration && strcmp(d->recalibration, "none") != 0;
-}
-
 static void write_columns(const struct table *t, const char *prefix) {
     for (int c = 0; c < t->c->engine->config.net->classes; c++) {
         char *name = chex_fs_format("%s%s", prefix, t->c->class_names[c]);
@@ -134,7 +95,7 @@ static void write_headers(const struct table *t) {
     write_columns(t, "p_");
     if (d)
         write_columns(t, "d_");
-    if (chex_predict_recalibrates(d))
+    if (chex_deployment_recalibrates(d))
         write_columns(t, "c_");
     fprintf(t->predictions, "%s,flags\n", d && d->features ? ",distance" : "");
     fputs("image_id,reason\n", t->rejected);
@@ -153,15 +114,10 @@ static enum chex_status check_counts(const struct table *t, struct chex_error *e
 }
 
 static enum chex_status write_files(struct table *t, const char *folder, struct chex_error *err) {
-    char *predictions = chex_fs_join(folder, "predictions.csv");
-    char *rejected = chex_fs_join(folder, "rejected.csv");
     struct chex_textfile p = {0}, r = {0};
-    enum chex_status st =
-        predictions && rejected ? CHEX_OK : chex_error_memory(err, "the predictions");
+    enum chex_status st = chex_textfile_open_in(folder, "predictions.csv", &p, err);
     if (st == CHEX_OK)
-        st = chex_textfile_open(predictions, &p, err);
-    if (st == CHEX_OK)
-        st = chex_textfile_open(rejected, &r, err);
+        st = chex_textfile_open_in(folder, "rejected.csv", &r, err);
     if (st == CHEX_OK) {
         t->predictions = p.f;
         t->rejected = r.f;
@@ -169,10 +125,7 @@ static enum chex_status write_files(struct table *t, const char *folder, struct 
         st = each_line(t, write_line, err);
     }
     st = chex_textfile_close(&p, st, err);
-    st = chex_textfile_close(&r, st, err);
-    free(predictions);
-    free(rejected);
-    return st;
+    return chex_textfile_close(&r, st, err);
 }
 
 enum chex_status chex_predict_write(const struct chex_predict_config *c, const char *folder,

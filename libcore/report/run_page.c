@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fs.h"
 #include "base/text.h"
 #include "base/textfile.h"
 #include "base/units.h"
@@ -158,7 +157,7 @@ static void put_shares(FILE *to, const struct chex_run_page *p, struct series *s
     } shares[] = {{"data_wait", "Waiting for data"}, {"forward", "Forward"},
                   {"backward", "Backward"},          {"allreduce_exposed", "All-reduce exposed"},
                   {"optimizer", "Optimiser"},        {"other", "Other"}};
-    enum { PANELS = sizeof shares / sizeof shares[0] };
+    enum { PANELS = CHEX_COUNT(shares) };
     const struct chex_svg_sheet sheet =
         chex_svg_begin(to, PANELS, "Time shares",
                        "Share of each phase in the time of the steps, by epoch.", false);
@@ -283,7 +282,7 @@ static void put_epochs(FILE *to, const struct chex_run_page *p, const struct ser
 /* ---- before the first epoch is complete ---- */
 
 void chex_run_losses_add(struct chex_run_losses *l, uint64_t step, double loss) {
-    enum { CAPACITY = sizeof l->loss / sizeof l->loss[0] };
+    enum { CAPACITY = CHEX_COUNT(l->loss) };
     if (l->count == CAPACITY) {
         l->count /= 2;
         for (size_t i = 0; i < l->count; i++) {
@@ -408,14 +407,11 @@ enum chex_status chex_run_page_write(const struct chex_run_page *page, struct ch
     struct chex_textfile file;
     struct series s;
     CHEX_TRY(open_series(page, &s, err));
-    char *path = chex_fs_join(page->dir, "run.html");
-    enum chex_status st =
-        path ? chex_textfile_open(path, &file, err) : chex_error_memory(err, "run.html");
+    enum chex_status st = chex_textfile_open_in(page->dir, "run.html", &file, err);
     if (st == CHEX_OK) {
         put_page(file.f, page, &s);
         st = chex_textfile_close(&file, CHEX_OK, err);
     }
-    free(path);
     free(s.epoch);
     return st;
 }

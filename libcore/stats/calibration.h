@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calibration: do predicted probabilities agree with observed frequencies, and how to correct them.
- *
- * The scores of the ranking are probabilities. A logit beyond CHEX_LOGIT_MAX counts as that: the
- * probabilities of a network are fp32, in which 1 - 2^-24 is the last number below 1, so a
- * probability of exactly 0 or 1 has a finite logit here.
+ * The scores of the ranking are probabilities.
  */
 #ifndef CHEX_STATS_CALIBRATION_H
 #define CHEX_STATS_CALIBRATION_H
 
 #include "base/error.h"
 #include "stats/figure.h"
-
-#define CHEX_LOGIT_MAX 16.635532273 /* logit(1 - 2^-24) */
-double chex_logit(double probability);
 
 /* ---- recalibration ---- */
 

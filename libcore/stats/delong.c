@@ -173,44 +173,42 @@ static void add_up(struct sums *sums, size_t clusters, struct chex_delong *d) {
              of_negatives * of_negatives / df_of(L, kurtosis));
 }
 
-/* Computes `out`, and the contributions of each cluster: `sums`, all 0 if there is no variance. */
-static void compute(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
-                    struct sums *sums, struct chex_delong *out) {
+/* Computes `out` and the contributions of each cluster, all 0 if there is no variance; outputs that
+ * are NULL are left out. */
+static enum chex_status compute(const struct chex_ranking *r, const uint32_t *cluster,
+                                size_t clusters, double *part_out, double *of_positives_out,
+                                double *of_negatives_out, struct chex_delong *out,
+                                struct chex_error *err) {
+    struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
+    if (!sums)
+        return chex_error_memory(err, "%zu clusters", clusters);
     struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN, .obuchowski = NAN};
     add_placements(r, cluster, d.auroc, sums);
     if (count_clusters(r, sums, clusters, &d))
         add_up(sums, clusters, &d);
     else
         memset(sums, 0, clusters * sizeof *sums);
+    for (size_t k = 0; part_out && k < clusters; k++)
+        part_out[k] = sums[k].positives + sums[k].negatives;
+    for (size_t k = 0; of_positives_out && k < clusters; k++) {
+        of_positives_out[k] = sums[k].positives;
+        of_negatives_out[k] = sums[k].negatives;
+    }
+    free(sums);
     *out = d;
+    return CHEX_OK;
 }
 
 enum chex_status chex_delong(const struct chex_ranking *r, const uint32_t *cluster, size_t clusters,
                              double *part_out, struct chex_delong *out, struct chex_error *err) {
-    struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
-    if (!sums)
-        return chex_error_memory(err, "%zu clusters", clusters);
-    compute(r, cluster, clusters, sums, out);
-    for (size_t k = 0; part_out && k < clusters; k++)
-        part_out[k] = sums[k].positives + sums[k].negatives;
-    free(sums);
-    return CHEX_OK;
+    return compute(r, cluster, clusters, part_out, NULL, NULL, out, err);
 }
 
 enum chex_status chex_delong_split(const struct chex_ranking *r, const uint32_t *cluster,
                                    size_t clusters, double *of_positives_out,
                                    double *of_negatives_out, struct chex_delong *out,
                                    struct chex_error *err) {
-    struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
-    if (!sums)
-        return chex_error_memory(err, "%zu clusters", clusters);
-    compute(r, cluster, clusters, sums, out);
-    for (size_t k = 0; k < clusters; k++) {
-        of_positives_out[k] = sums[k].positives;
-        of_negatives_out[k] = sums[k].negatives;
-    }
-    free(sums);
-    return CHEX_OK;
+    return compute(r, cluster, clusters, NULL, of_positives_out, of_negatives_out, out, err);
 }
 
 /* ---- the interval ---- */

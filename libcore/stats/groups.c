@@ -88,7 +88,7 @@ static int age_value(int age, const struct chex_age_bands *bands) {
 }
 
 static const int size_from[] = {1024, 2048, 3072};
-enum { SIZE_BANDS = sizeof size_from / sizeof *size_from + 1 };
+enum { SIZE_BANDS = CHEX_COUNT(size_from) + 1 };
 
 static int size_value(const struct chex_row_facts *f) {
     const int side = f->width_px > f->height_px ? f->width_px : f->height_px;

@@ -9,10 +9,14 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "stats/calibration.h"
 
 enum { MAX_STEPS = 100 };
 static const double precise = 1e-12; /* of the coefficients */
+
+double chex_logit(double probability) {
+    const double x = log(probability) - log1p(-probability);
+    return fmin(fmax(x, -CHEX_LOGIT_MAX), CHEX_LOGIT_MAX);
+}
 
 enum chex_status chex_logits_create(const struct chex_ranking *r, struct chex_logits *out,
                                     struct chex_error *err) {

@@ -10,6 +10,11 @@
 #include "base/error.h"
 #include "stats/figure.h"
 
+/* A logit beyond CHEX_LOGIT_MAX counts as that: the probabilities of a network are fp32, in which
+ * 1 - 2^-24 is the last number below 1, so a probability of exactly 0 or 1 has a finite logit. */
+#define CHEX_LOGIT_MAX 16.635532273 /* logit(1 - 2^-24) */
+double chex_logit(double probability);
+
 /* A ranking and the logit of each tie group. */
 struct chex_logits {
     const struct chex_ranking *r;

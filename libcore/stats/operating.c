@@ -21,7 +21,7 @@ static const struct {
              [CHEX_THRESHOLD_SENSITIVITY] = {"sensitivity", true},
              [CHEX_THRESHOLD_SPECIFICITY] = {"specificity", true},
              [CHEX_THRESHOLD_F1] = {"f1", false}};
-enum { RULES = sizeof rules / sizeof rules[0] };
+enum { RULES = CHEX_COUNT(rules) };
 
 /* The rule whose name ends at the end of `text` or at '='. -1: none. */
 static int find_rule(const char *text) {

@@ -43,7 +43,7 @@ static bool is_source(const struct chex_csv *csv, size_t i) {
 }
 
 static enum chex_status read_header(struct chex_csv *csv, struct chex_published *p,
-                                    size_t *column_of, struct chex_error *err) {
+                                    size_t *column_of, size_t lines, struct chex_error *err) {
     for (size_t i = 1; i < csv->count; i++) {
         if (!is_source(csv, i))
             continue;
@@ -52,10 +52,13 @@ static enum chex_status read_header(struct chex_csv *csv, struct chex_published 
         s->name = strdup(csv->fields[i]);
         s->source = strdup("");
         s->split = strdup("");
-        if (!s->name || !s->source || !s->split)
+        s->auroc = chex_alloc_zeroed(lines, sizeof *s->auroc);
+        if (!s->name || !s->source || !s->split || !s->auroc)
             return chex_error_memory(err, "%s", csv->path);
     }
-    return CHEX_OK;
+    p->class_names = chex_alloc_zeroed(lines, sizeof *p->class_names);
+    p->rows_digest = chex_alloc_zeroed(lines, sizeof *p->rows_digest);
+    return p->class_names && p->rows_digest ? CHEX_OK : chex_error_memory(err, "%s", csv->path);
 }
 
 /* The index of the column rows_digest of an auroc.csv; 0: none. */
@@ -92,27 +95,13 @@ static enum chex_status set_note(char **at, const char *text, const char *path,
     return CHEX_OK;
 }
 
+/* There is space for a class for each line of the file. */
 static enum chex_status add_class(struct chex_published *p, const char *name, const char *path,
                                   struct chex_error *err) {
-    const size_t n = (size_t)p->classes + 1;
-    char **names = realloc(p->class_names, n * sizeof *names);
-    if (!names)
+    if (!(p->class_names[p->classes] = strdup(name)))
         return chex_error_memory(err, "%s", path);
-    p->class_names = names;
-    uint64_t *digests = realloc(p->rows_digest, n * sizeof *digests);
-    if (!digests)
-        return chex_error_memory(err, "%s", path);
-    p->rows_digest = digests;
-    digests[n - 1] = 0;
-    for (int s = 0; s < p->sources; s++) {
-        double *v = realloc(p->source[s].auroc, n * sizeof *v);
-        if (!v)
-            return chex_error_memory(err, "%s", path);
-        p->source[s].auroc = v;
-        v[n - 1] = NAN;
-    }
-    if (!(names[n - 1] = strdup(name)))
-        return chex_error_memory(err, "%s", path);
+    for (int s = 0; s < p->sources; s++)
+        p->source[s].auroc[p->classes] = NAN;
     p->classes++;
     return CHEX_OK;
 }
@@ -151,7 +140,7 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
     return CHEX_OK;
 }
 
-static enum chex_status read_table(struct chex_csv *csv, struct chex_published *p,
+static enum chex_status read_table(struct chex_csv *csv, size_t lines, struct chex_published *p,
                                    struct chex_error *err) {
     bool more;
     size_t *column_of = NULL, width, digests;
@@ -166,7 +155,7 @@ static enum chex_status read_table(struct chex_csv *csv, struct chex_published *
     digests = digest_column(csv);
     p->source = chex_alloc_zeroed(width, sizeof *p->source);
     column_of = chex_alloc_zeroed(width, sizeof *column_of);
-    enum chex_status st = p->source && column_of ? read_header(csv, p, column_of, err)
+    enum chex_status st = p->source && column_of ? read_header(csv, p, column_of, lines, err)
                                                  : chex_error_memory(err, "%s", csv->path);
     while (st == CHEX_OK) {
         st = chex_csv_next(csv, &more, err);
@@ -189,9 +178,12 @@ static enum chex_status read_table(struct chex_csv *csv, struct chex_published *
 static enum chex_status parse(const char *path, char *text, size_t size, struct chex_published *p,
                               struct chex_error *err) {
     struct chex_csv csv;
+    size_t lines = 1;
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n' || text[i] == '\r';
     chex_csv_init(&csv, path, text, size);
     chex_csv_log_separator(&csv);
-    enum chex_status st = read_table(&csv, p, err);
+    enum chex_status st = read_table(&csv, lines, p, err);
     chex_csv_release(&csv);
     return st;
 }

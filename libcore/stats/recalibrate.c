@@ -11,11 +11,6 @@
 
 const char *const chex_recalibration_names[] = {"none", "temperature", "platt", NULL};
 
-double chex_logit(double probability) {
-    const double x = log(probability) - log1p(-probability);
-    return fmin(fmax(x, -CHEX_LOGIT_MAX), CHEX_LOGIT_MAX);
-}
-
 double chex_calibrate(const struct chex_calibration *c, double probability) {
     if (c->slope == 1 && c->intercept == 0)
         return probability;

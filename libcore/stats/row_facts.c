@@ -110,7 +110,7 @@ static bool read_sex(const char *cell, char *out) {
         const char *word;
         char sex;
     } words[] = {{"M", 'M'}, {"F", 'F'}, {"male", 'M'}, {"female", 'F'}, {"unknown", 0}};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < CHEX_COUNT(words); i++)
         if (strcasecmp(cell, words[i].word) == 0) {
             *out = words[i].sex;
             return true;

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "input/stage.h"
 #include "launch/reduce.h"
 #include "launch/same.h"

@@ -6,7 +6,7 @@
 #include "train/validate.h"
 
 #include "base/alloc.h"
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 #include "stats/scores.h"
 
 /* The AUROC of each class over the rows of one source. masked: (rows, classes) scratch. */

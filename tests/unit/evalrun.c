@@ -4,7 +4,7 @@
  * augmentation against crops cut here, faults that reach all ranks. The engine is a linear form of
  * the pixels, so every view has another answer; the ranks are threads.
  */
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 
 #include <unistd.h>
 

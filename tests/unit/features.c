@@ -43,9 +43,11 @@ static void check_numpy(void) {
                                     3.13434125, 0.03327869,  -0.18398276, -0.03626071, 3.18966695};
     static const double quantile[] = {1.9133382148725997, 2.1857563067131935, 2.2024177236241194,
                                       2.2157468571528605, 2.2190791405350456};
-    const float image[] = {1, 2, 3, 4}, far[] = {100, 0, 0, 0};
+    const float images[2 * COUNT] = {1, 2, 3, 4, 100, 0, 0, 0};
     float vectors[ROWS * COUNT];
-    double scratch[COUNT], worst = 0;
+    double d[2] = {NAN, NAN}, worst = 0;
+    struct chex_error err = {0};
+    struct chex_pool *pool = NULL;
     fill(vectors, ROWS, COUNT);
     struct chex_features *f = fitted(vectors, ROWS, COUNT, 1);
     OK(fabs(f->shrinkage - 0.8784795273928824) < 1e-12, "the shrinkage is Ledoit and Wolf's, %.6f",
@@ -53,16 +55,18 @@ static void check_numpy(void) {
     OK(worst_of(f->mean, mean, COUNT) < 1e-6, "the mean is numpy's");
     OK(worst_of(f->factor, factor, COUNT * (COUNT + 1) / 2) < 1e-6,
        "the Cholesky factor is numpy's");
-    const double d = chex_features_distance(f, image, scratch);
-    OK(fabs(d - 2.0520412992863735) < 1e-6, "the Mahalanobis distance is numpy's, %.6f", d);
+    BAIL_UNLESS(chex_pool_create(1, &pool, &err) == CHEX_OK, "%s", err.text);
+    OK(chex_features_distances(f, images, 2, pool, d, &err) == CHEX_OK &&
+           fabs(d[0] - 2.0520412992863735) < 1e-6,
+       "the Mahalanobis distance is numpy's, %.6f", d[0]);
+    chex_pool_destroy(pool);
     for (int q = 0; q < CHEX_FEATURES_QUANTILES; q++)
         worst = fmax(worst, fabs(f->quantile[q] - quantile[q]));
     OK(worst < 1e-6 && f->validation == ROWS, "the quantiles of the validation images are numpy's");
     OK(chex_features_judge(f, 2.0) == CHEX_DISTANCE_USUAL &&
            chex_features_judge(f, 2.218) == CHEX_DISTANCE_FAR &&
            chex_features_judge(f, 1.25 * 2.2191) == CHEX_DISTANCE_VERY_FAR &&
-           chex_features_judge(f, chex_features_distance(f, far, scratch)) ==
-               CHEX_DISTANCE_VERY_FAR &&
+           chex_features_judge(f, d[1]) == CHEX_DISTANCE_VERY_FAR &&
            chex_features_judge(f, NAN) == CHEX_DISTANCE_VERY_FAR,
        "an image is far beyond the 99th percentile, and very far beyond 1.25 times the largest");
     chex_features_destroy(f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predicts a split over all ranks.
+ * Runs a split through an engine, over all ranks.
  *
  * Each rank reads its rows through an input pipeline and averages the probabilities of the views in
  * fp64. Two views are in flight: the engine may upload the second while it computes the first. A
@@ -8,7 +8,7 @@
  * gathers the records in order of rows and sums the loss in that order, so the result does not
  * depend on the number of ranks.
  */
-#include "infer/predict_split.h"
+#include "infer/split_run.h"
 
 #include <math.h>
 #include <stdio.h>

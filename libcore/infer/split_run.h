@@ -5,8 +5,8 @@
  * Rank r of N takes the rows [r * rows / N, (r + 1) * rows / N), so each image counts once for any
  * N. Results are in the order of the rows. They do not depend on N, on workers or on threads.
  */
-#ifndef CHEX_INFER_PREDICT_SPLIT_H
-#define CHEX_INFER_PREDICT_SPLIT_H
+#ifndef CHEX_INFER_SPLIT_RUN_H
+#define CHEX_INFER_SPLIT_RUN_H
 
 #include <signal.h>
 #include <stdbool.h>

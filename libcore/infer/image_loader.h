@@ -10,8 +10,8 @@
  * Members of a compressed archive must be neighbours in `order`, in the order of the archive: one
  * worker at a time reads it forward.
  */
-#ifndef CHEX_INFER_IMAGE_SOURCE_H
-#define CHEX_INFER_IMAGE_SOURCE_H
+#ifndef CHEX_INFER_IMAGE_LOADER_H
+#define CHEX_INFER_IMAGE_LOADER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,9 +21,9 @@
 #include "ingest/image_list.h"
 
 /* Longer side of the pictures for heat maps, in pixels. */
-enum { CHEX_SOURCE_PICTURE_PX = 512, CHEX_SOURCE_THUMB_PX = 128 };
+enum { CHEX_LOADER_PICTURE_PX = 512, CHEX_LOADER_THUMB_PX = 128 };
 
-struct chex_source_config {
+struct chex_image_loader_config {
     const struct chex_image_list *list;
     const size_t *order; /* (count) indexes of images in the list */
     size_t count;
@@ -35,7 +35,7 @@ struct chex_source_config {
     const char *thumb_dir; /* thumbnails are written here as INDEX.png */
 };
 
-struct chex_source_image {
+struct chex_loaded_image {
     size_t index;
     char *reason;        /* why the image cannot be used; NULL: the members below are set */
     const float *pixels; /* (image_px, image_px) as in a batch */
@@ -45,20 +45,22 @@ struct chex_source_image {
         picture; /* with the sides of the file in proportion; empty if not asked for */
 };
 
-struct chex_source;
+struct chex_image_loader;
 
-enum chex_status chex_source_create(const struct chex_source_config *config,
-                                    struct chex_source **source_out, struct chex_error *err);
-void chex_source_destroy(struct chex_source *source); /* NULL allowed; stops the workers */
+enum chex_status chex_image_loader_create(const struct chex_image_loader_config *config,
+                                          struct chex_image_loader **loader_out,
+                                          struct chex_error *err);
+void chex_image_loader_destroy(
+    struct chex_image_loader *loader); /* NULL allowed; stops the workers */
 
 /* Waits for the next image in order. It is valid until it is released. Call it `count` times at
  * most. An image that cannot be used is no error: `reason` says why. Errors are those of the
  * machine: out of memory, no module for DICOM, an archive that changed. */
-enum chex_status chex_source_next(struct chex_source *source,
-                                  const struct chex_source_image **image_out,
-                                  struct chex_error *err);
+enum chex_status chex_image_loader_next(struct chex_image_loader *loader,
+                                        const struct chex_loaded_image **image_out,
+                                        struct chex_error *err);
 
 /* Gives back the `count` oldest images that are not released yet. */
-void chex_source_release(struct chex_source *source, size_t count);
+void chex_image_loader_release(struct chex_image_loader *loader, size_t count);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker threads and the ring of image_source.h.
+ * The worker threads and the ring of image_loader.h.
  *
  * Two locks. `take` gives out positions in order: its holder waits until the slot of its position
  * is free, and reads the member if the image is in a compressed archive. `lock` guards the state of
  * the slots. A worker that holds `take` may take `lock`, never the reverse.
  */
-#include "infer/image_source.h"
+#include "infer/image_loader.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -22,14 +22,14 @@
 #include "input/augment.h"
 
 struct slot {
-    struct chex_source_image image;
+    struct chex_loaded_image image;
     float *pixels;
     bool done;
 };
 
 /* What one worker has for itself. */
 struct worker {
-    struct chex_source *source;
+    struct chex_image_loader *loader;
     struct chex_convert_worker *convert;
     void *scratch;   /* of chex_augment_apply */
     uint8_t *member; /* bytes of an archive member */
@@ -38,8 +38,8 @@ struct worker {
     bool runs;
 };
 
-struct chex_source {
-    struct chex_source_config config;
+struct chex_image_loader {
+    struct chex_image_loader_config config;
     struct chex_crop crop;
     struct slot *slots;
     struct worker *workers;
@@ -59,7 +59,8 @@ struct chex_source {
     struct chex_error err;
 };
 
-static void fail(struct chex_source *s, enum chex_status status, const struct chex_error *err) {
+static void fail(struct chex_image_loader *s, enum chex_status status,
+                 const struct chex_error *err) {
     pthread_mutex_lock(&s->lock);
     if (s->status == CHEX_OK) {
         s->status = status;
@@ -74,7 +75,7 @@ static void fail(struct chex_source *s, enum chex_status status, const struct ch
 /* ---- taking a position ---- */
 
 /* Opens the archive and goes to a member. Under `take`. */
-static enum chex_status go_to_member(struct chex_source *s, int index, size_t member,
+static enum chex_status go_to_member(struct chex_image_loader *s, int index, size_t member,
                                      struct chex_archive_member *out, struct chex_error *err) {
     const struct chex_listed_archive *a = &s->config.list->archives[index];
     if (!s->archive || s->archive_index != index) {
@@ -95,7 +96,7 @@ static enum chex_status go_to_member(struct chex_source *s, int index, size_t me
 /* Reads an archive member into the worker's buffer. Under `take`. */
 static enum chex_status read_member(struct worker *w, const struct chex_listed_image *image,
                                     size_t index, struct chex_error *err) {
-    struct chex_source *s = w->source;
+    struct chex_image_loader *s = w->loader;
     struct chex_archive_member member;
     const size_t bytes = (size_t)image->file.bytes;
     CHEX_TRY(chex_image_check_bytes(image->file.path, image->file.bytes, err));
@@ -114,8 +115,8 @@ static enum chex_status read_member(struct worker *w, const struct chex_listed_i
     return chex_archive_read(s->archive, w->member, err);
 }
 
-/* Waits for the slot of a position. False: the source stops. Under `take`. */
-static bool wait_for_slot(struct chex_source *s, size_t position) {
+/* Waits for the slot of a position. False: the loader stops. Under `take`. */
+static bool wait_for_slot(struct chex_image_loader *s, size_t position) {
     pthread_mutex_lock(&s->lock);
     while (!s->stop && position - s->released >= s->config.slots)
         pthread_cond_wait(&s->freed, &s->lock);
@@ -124,12 +125,12 @@ static bool wait_for_slot(struct chex_source *s, size_t position) {
     return good;
 }
 
-/* The next position of this worker. False: there is none, or the source stops. *st_out: of the
+/* The next position of this worker. False: there is none, or the loader stops. *st_out: of the
  * reading of an archive member. */
 static bool take(struct worker *w, size_t *position_out, enum chex_status *st_out,
                  struct chex_error *err) {
-    struct chex_source *s = w->source;
-    const struct chex_source_config *c = &s->config;
+    struct chex_image_loader *s = w->loader;
+    const struct chex_image_loader_config *c = &s->config;
     pthread_mutex_lock(&s->take);
     const size_t position = s->next;
     const bool good = position < c->count && wait_for_slot(s, position);
@@ -162,9 +163,9 @@ static enum chex_status shrink(struct worker *w, int px, struct chex_image *out,
 /* Writes the thumbnail INDEX.png. */
 static enum chex_status write_thumb(struct worker *w, size_t index, struct chex_error *err) {
     struct chex_image thumb = {0};
-    char *path = chex_fs_format("%s/%zu.png", w->source->config.thumb_dir, index);
+    char *path = chex_fs_format("%s/%zu.png", w->loader->config.thumb_dir, index);
     enum chex_status st =
-        path ? shrink(w, CHEX_SOURCE_THUMB_PX, &thumb, err) : chex_error_memory(err, "a thumbnail");
+        path ? shrink(w, CHEX_LOADER_THUMB_PX, &thumb, err) : chex_error_memory(err, "a thumbnail");
     if (st == CHEX_OK)
         st = chex_image_write_png(path, thumb.pixels, thumb.width, thumb.height, err);
     chex_image_release(&thumb);
@@ -186,9 +187,9 @@ static enum chex_status read_file(struct worker *w, const struct chex_listed_ima
 
 /* Fills a slot. CHEX_E_DATA: the image cannot be used. */
 static enum chex_status fill(struct worker *w, struct slot *slot, struct chex_error *err) {
-    struct chex_source *s = w->source;
-    const struct chex_source_config *c = &s->config;
-    struct chex_source_image *out = &slot->image;
+    struct chex_image_loader *s = w->loader;
+    const struct chex_image_loader_config *c = &s->config;
+    struct chex_loaded_image *out = &slot->image;
     const struct chex_listed_image *image = &c->list->images[out->index];
     const uint8_t *data = NULL;
     size_t bytes = 0;
@@ -200,11 +201,11 @@ static enum chex_status fill(struct worker *w, struct slot *slot, struct chex_er
                  chex_image_flags_of_file(&w->convert->image, c->stored_px);
     out->about = w->convert->image.about;
     if (out->index < c->pictures)
-        CHEX_TRY(shrink(w, CHEX_SOURCE_PICTURE_PX, &out->picture, err));
+        CHEX_TRY(shrink(w, CHEX_LOADER_PICTURE_PX, &out->picture, err));
     return out->index < c->thumbs ? write_thumb(w, out->index, err) : CHEX_OK;
 }
 
-static void give(struct chex_source *s, struct slot *slot) {
+static void give(struct chex_image_loader *s, struct slot *slot) {
     pthread_mutex_lock(&s->lock);
     slot->done = true;
     pthread_cond_broadcast(&s->filled);
@@ -213,8 +214,8 @@ static void give(struct chex_source *s, struct slot *slot) {
 
 static void *work(void *arg) {
     struct worker *w = arg;
-    struct chex_source *s = w->source;
-    const struct chex_source_config *c = &s->config;
+    struct chex_image_loader *s = w->loader;
+    const struct chex_image_loader_config *c = &s->config;
     struct chex_error err = {0};
     enum chex_status st;
     size_t position;
@@ -237,14 +238,14 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* ---- the source ---- */
+/* ---- the loader ---- */
 
-static enum chex_status start_workers(struct chex_source *s, struct chex_error *err) {
-    const struct chex_source_config *c = &s->config;
+static enum chex_status start_workers(struct chex_image_loader *s, struct chex_error *err) {
+    const struct chex_image_loader_config *c = &s->config;
     CHEX_TRY(chex_convert_workers(c->workers, c->stored_px, &s->converters, err));
     for (int i = 0; i < c->workers; i++) {
         struct worker *w = &s->workers[i];
-        w->source = s;
+        w->loader = s;
         w->convert = &s->converters[i];
         w->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(c->stored_px, c->image_px));
         if (!w->scratch)
@@ -257,7 +258,7 @@ static enum chex_status start_workers(struct chex_source *s, struct chex_error *
     return CHEX_OK;
 }
 
-static enum chex_status make_slots(struct chex_source *s, struct chex_error *err) {
+static enum chex_status make_slots(struct chex_image_loader *s, struct chex_error *err) {
     const size_t px = (size_t)s->config.image_px;
     for (size_t i = 0; i < s->config.slots; i++) {
         struct slot *slot = &s->slots[i];
@@ -268,9 +269,10 @@ static enum chex_status make_slots(struct chex_source *s, struct chex_error *err
     return CHEX_OK;
 }
 
-enum chex_status chex_source_create(const struct chex_source_config *config,
-                                    struct chex_source **source_out, struct chex_error *err) {
-    struct chex_source *s = chex_alloc_zeroed(1, sizeof *s);
+enum chex_status chex_image_loader_create(const struct chex_image_loader_config *config,
+                                          struct chex_image_loader **loader_out,
+                                          struct chex_error *err) {
+    struct chex_image_loader *s = chex_alloc_zeroed(1, sizeof *s);
     if (!s)
         return chex_error_memory(err, "the images");
     s->config = *config;
@@ -286,14 +288,14 @@ enum chex_status chex_source_create(const struct chex_source_config *config,
     if (st == CHEX_OK)
         st = start_workers(s, err);
     if (st != CHEX_OK) {
-        chex_source_destroy(s);
+        chex_image_loader_destroy(s);
         return st;
     }
-    *source_out = s;
+    *loader_out = s;
     return CHEX_OK;
 }
 
-static void stop_workers(struct chex_source *s) {
+static void stop_workers(struct chex_image_loader *s) {
     pthread_mutex_lock(&s->lock);
     s->stop = true;
     pthread_cond_broadcast(&s->freed);
@@ -306,13 +308,13 @@ static void stop_workers(struct chex_source *s) {
     }
 }
 
-static void clear(struct chex_source_image *image) {
+static void clear(struct chex_loaded_image *image) {
     free(image->reason);
     image->reason = NULL;
     image->flags = 0;
 }
 
-void chex_source_destroy(struct chex_source *s) {
+void chex_image_loader_destroy(struct chex_image_loader *s) {
     if (!s)
         return;
     stop_workers(s);
@@ -332,8 +334,9 @@ void chex_source_destroy(struct chex_source *s) {
     free(s);
 }
 
-enum chex_status chex_source_next(struct chex_source *s, const struct chex_source_image **image_out,
-                                  struct chex_error *err) {
+enum chex_status chex_image_loader_next(struct chex_image_loader *s,
+                                        const struct chex_loaded_image **image_out,
+                                        struct chex_error *err) {
     pthread_mutex_lock(&s->lock);
     struct slot *slot = &s->slots[s->given % s->config.slots];
     while (s->status == CHEX_OK && !slot->done)
@@ -349,7 +352,7 @@ enum chex_status chex_source_next(struct chex_source *s, const struct chex_sourc
     return st;
 }
 
-void chex_source_release(struct chex_source *s, size_t count) {
+void chex_image_loader_release(struct chex_image_loader *s, size_t count) {
     pthread_mutex_lock(&s->lock);
     for (; count > 0; count--) {
         struct slot *slot = &s->slots[s->released++ % s->config.slots];
