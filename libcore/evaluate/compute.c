@@ -93,14 +93,16 @@ static bool is_comparable(const struct chex_eval_settings *s, const struct chex_
 }
 
 struct chex_report chex_eval_report_of(const struct chex_eval_settings *s,
-                                       const struct chex_eval_computed *c, const char *title,
-                                       const json_t *provenance,
+                                       const struct chex_eval_computed *c,
+                                       const struct chex_eval_done *done,
                                        const struct chex_published *published) {
     return (struct chex_report){
         .scores = c->scores,
         .published = is_comparable(s, published, c->scores) ? published : NULL,
-        .title = title,
-        .provenance = provenance,
+        .title = done->title,
+        .provenance = done->provenance,
+        .command = done->command,
+        .cases = done->cases,
         .figures = c->figures,
         .subgroups = c->subgroups,
         .shortcuts = c->shortcuts,

@@ -5,6 +5,7 @@
 #ifndef CHEX_EVALUATE_COMPUTE_H
 #define CHEX_EVALUATE_COMPUTE_H
 
+#include "evaluate/results.h"
 #include "evaluate/settings.h"
 #include "report/report.h"
 #include "stats/unit_scores.h"
@@ -34,8 +35,8 @@ void chex_eval_computed_release(struct chex_eval_computed *c);
 
 /* The report of a table. It borrows everything. */
 struct chex_report chex_eval_report_of(const struct chex_eval_settings *s,
-                                       const struct chex_eval_computed *c, const char *title,
-                                       const json_t *provenance,
+                                       const struct chex_eval_computed *c,
+                                       const struct chex_eval_done *done,
                                        const struct chex_published *published);
 
 /* Writes the files of a report into an existing folder. predictions: NULL, or the images for

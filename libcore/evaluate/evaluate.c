@@ -518,15 +518,13 @@ static enum chex_status find_cases(const struct evaluation *e, int at, struct ch
 static enum chex_status finish(const struct evaluation *e, struct chex_error *err) {
     const struct chex_eval_results results = {.s = e->s,
                                               .threads = e->engine.threads,
-                                              .done = &e->done[0],
+                                              .done = e->done,
                                               .published = e->published,
                                               .figures = &e->figures,
                                               .write_table = true,
                                               .out = e->out};
-    if (e->sets.count == 1)
-        return chex_eval_results_report(&results, err);
-    return chex_eval_external_report(e->s, e->engine.threads, &e->sets, e->done, e->published,
-                                     &e->figures, e->out, err);
+    return e->sets.count == 1 ? chex_eval_results_report(&results, err)
+                              : chex_eval_external_report(&results, &e->sets, err);
 }
 
 /* Hands the predicted split to e->use. Collective. */

@@ -41,10 +41,8 @@ struct chex_eval_output chex_eval_external_output(const struct chex_eval_setting
 /* ---- computing ---- */
 
 struct external {
-    const struct chex_eval_settings *s;
+    const struct chex_eval_results *q;
     const struct chex_sources *names;
-    const struct chex_eval_done *done;
-    const struct chex_published *published;
     struct chex_eval_computed *computed; /* (sets) */
     struct chex_external_set *sets;      /* (sets) */
     double *threshold;                   /* (classes) those of the first set */
@@ -73,11 +71,12 @@ static enum chex_status freeze_thresholds(struct external *x, const struct chex_
     return CHEX_OK;
 }
 
-static enum chex_status compute_sets(struct external *x, const struct chex_figures_config *own,
-                                     struct chex_pool *pool, struct chex_error *err) {
+static enum chex_status compute_sets(struct external *x, struct chex_pool *pool,
+                                     struct chex_error *err) {
+    const struct chex_figures_config *own = &x->q->figures->config;
     for (int i = 0; i < x->names->count; i++) {
-        const struct chex_eval_done *d = &x->done[i];
-        CHEX_TRY(chex_eval_compute(x->s, d->title, d->table, i ? &x->rest : own, pool,
+        const struct chex_eval_done *d = &x->q->done[i];
+        CHEX_TRY(chex_eval_compute(x->q->s, d->title, d->table, i ? &x->rest : own, pool,
                                    &x->computed[i], err));
         if (i == 0)
             CHEX_TRY(freeze_thresholds(x, own, err));
@@ -94,11 +93,9 @@ static enum chex_status compute_sets(struct external *x, const struct chex_figur
 
 static enum chex_status write_set(const struct external *x, int i, const char *dir,
                                   struct chex_error *err) {
-    const struct chex_eval_done *d = &x->done[i];
-    struct chex_report report =
-        chex_eval_report_of(x->s, &x->computed[i], d->title, d->provenance, x->published);
-    report.cases = d->cases;
-    report.command = d->command;
+    const struct chex_eval_done *d = &x->q->done[i];
+    const struct chex_report report =
+        chex_eval_report_of(x->q->s, &x->computed[i], d, x->q->published);
     char *folder = chex_fs_join(dir, x->names->set[i].name);
     enum chex_status st =
         folder ? chex_fs_mkdirs(folder, err) : chex_error_memory(err, "the results");
@@ -125,18 +122,18 @@ static enum chex_status write_all(const struct external *x, const char *dir,
 
 static enum chex_status publish(const struct external *x, struct chex_error *err) {
     struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(x->s->output, KEY_FILE, &staging, err));
+    CHEX_TRY(chex_staging_begin(x->q->s->output, KEY_FILE, &staging, err));
     CHEX_TRY(chex_staging_end(&staging, write_all(x, staging.path, err), err));
     chex_info("results in %s: external.json, external.csv, and a folder for each of %d sets",
-              x->s->output, x->names->count);
+              x->q->s->output, x->names->count);
     return CHEX_OK;
 }
 
 static enum chex_status print_sets(const struct external *x, FILE *out, struct chex_error *err) {
-    if (x->s->common.json)
+    if (x->q->s->common.json)
         return chex_result_print(out, chex_external_json(x->result), NULL, JSON_COMPACT, err);
     chex_external_print(out, x->result);
-    for (int i = 0; x->s->subgroups && strcmp(x->s->subgroups, "none") && i < x->names->count;
+    for (int i = 0; x->q->s->subgroups && strcmp(x->q->s->subgroups, "none") && i < x->names->count;
          i++) {
         fprintf(out, "\n%s:", x->names->set[i].name);
         chex_subgroups_print(out, x->computed[i].subgroups);
@@ -144,30 +141,25 @@ static enum chex_status print_sets(const struct external *x, FILE *out, struct c
     return CHEX_OK;
 }
 
-enum chex_status chex_eval_external_report(const struct chex_eval_settings *s, int threads,
+enum chex_status chex_eval_external_report(const struct chex_eval_results *q,
                                            const struct chex_sources *sets,
-                                           const struct chex_eval_done *done,
-                                           const struct chex_published *published,
-                                           const struct chex_eval_figures *figures, FILE *out,
                                            struct chex_error *err) {
     const size_t count = (size_t)sets->count;
     struct chex_pool *pool = NULL;
-    struct external x = {.s = s,
+    struct external x = {.q = q,
                          .names = sets,
-                         .done = done,
-                         .published = published,
                          .computed = chex_alloc_zeroed(count, sizeof *x.computed),
                          .sets = chex_alloc_zeroed(count, sizeof *x.sets)};
     enum chex_status st =
         x.computed && x.sets ? CHEX_OK : chex_error_memory(err, "%zu sets", count);
     if (st == CHEX_OK)
-        st = chex_pool_create(threads, &pool, err);
+        st = chex_pool_create(q->threads, &pool, err);
     if (st == CHEX_OK)
-        st = compute_sets(&x, &figures->config, pool, err);
+        st = compute_sets(&x, pool, err);
     if (st == CHEX_OK)
         st = publish(&x, err);
     if (st == CHEX_OK)
-        st = print_sets(&x, out, err);
+        st = print_sets(&x, q->out, err);
     chex_external_destroy(x.result);
     for (size_t i = 0; x.computed && i < count; i++)
         chex_eval_computed_release(&x.computed[i]);

@@ -18,12 +18,8 @@ struct chex_eval_output chex_eval_external_output(const struct chex_eval_setting
                                                   const char *const *dirs);
 
 /* Computes, prints and writes the results of several sets: OUT/NAME/ for each, external.json and
- * external.csv, all or none. done: (sets->count) */
-enum chex_status chex_eval_external_report(const struct chex_eval_settings *s, int threads,
-                                           const struct chex_sources *sets,
-                                           const struct chex_eval_done *done,
-                                           const struct chex_published *published,
-                                           const struct chex_eval_figures *figures, FILE *out,
-                                           struct chex_error *err);
+ * external.csv, all or none. q->done: (sets->count) */
+enum chex_status chex_eval_external_report(const struct chex_eval_results *q,
+                                           const struct chex_sources *sets, struct chex_error *err);
 
 #endif

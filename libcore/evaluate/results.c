@@ -81,10 +81,8 @@ enum chex_status chex_eval_results_report(const struct chex_eval_results *q,
     if (st == CHEX_OK)
         st = chex_eval_compute(s, d->title, d->table, &q->figures->config, pool, &computed, err);
     if (st == CHEX_OK) {
-        struct chex_report report =
-            chex_eval_report_of(s, &computed, unit_title, d->provenance, q->published);
-        report.cases = d->cases;
-        report.command = d->command;
+        struct chex_report report = chex_eval_report_of(s, &computed, d, q->published);
+        report.title = unit_title;
         if (s->output)
             st = write_results(s, &report, q->write_table ? d->table : NULL, err);
         if (st == CHEX_OK)

@@ -27,7 +27,7 @@ enum chex_status chex_eval_results_compare(const struct chex_eval_settings *s,
                                            struct chex_published **published_out,
                                            struct chex_error *err);
 
-/* What chex_eval_results_report needs. */
+/* What chex_eval_results_report needs. done: one set, or several for external_results.h. */
 struct chex_eval_results {
     const struct chex_eval_settings *s;
     int threads;

@@ -53,16 +53,17 @@ static bool is_there(const struct chex_html_section *s, const struct chex_report
     return !s->is_there || s->is_there(r);
 }
 
-static void put_head(FILE *to, const struct chex_report *r) {
+void chex_html_open_page(FILE *to, const char *kind, const char *title, const char *heading) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta "
-          "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>AUROC: ",
+          "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>",
           to);
-    chex_put_xml(to, r->title);
-    fprintf(to, "</title>\n%s</head>\n<body>\n<main>\n<h1>Chest X-ray findings, AUROC</h1>\n<p>",
-            chex_html_style);
-    chex_put_xml(to, r->title);
-    fputs("</p>\n<p class=\"warn\">For research. Not for clinical use.</p>\n", to);
+    fprintf(to, "%s: ", kind);
+    chex_put_xml_between(to, "", title, "</title>\n");
+    fprintf(to, "%s</head>\n<body>\n<main>\n<h1>%s</h1>\n", chex_html_style, heading);
+    chex_put_xml_between(to, "<p>", title, "</p>\n");
 }
+
+void chex_html_close_page(FILE *to) { fputs("</main>\n</body>\n</html>\n", to); }
 
 static void put_contents(FILE *to, const struct chex_report *r) {
     fputs("<nav aria-label=\"Contents\"><ol>\n", to);
@@ -73,7 +74,8 @@ static void put_contents(FILE *to, const struct chex_report *r) {
 }
 
 enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err) {
-    put_head(to, r);
+    chex_html_open_page(to, "AUROC", r->title, "Chest X-ray findings, AUROC");
+    fputs("<p class=\"warn\">For research. Not for clinical use.</p>\n", to);
     put_contents(to, r);
     for (int i = 0; i < SECTIONS; i++) {
         const struct chex_html_section *s = &sections[i];
@@ -84,6 +86,6 @@ enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct c
         CHEX_TRY(s->put(to, r, err));
         fputs("</section>\n", to);
     }
-    fputs("</main>\n</body>\n</html>\n", to);
+    chex_html_close_page(to);
     return CHEX_OK;
 }

@@ -23,6 +23,10 @@ struct chex_html_section {
 
 extern const char chex_html_style[]; /* the element <style> */
 
+/* The page from its start to a paragraph with the title, and its end. */
+void chex_html_open_page(FILE *to, const char *kind, const char *title, const char *heading);
+void chex_html_close_page(FILE *to);
+
 /* ---- tables ---- */
 
 /* Opens a table with a caption and the heading "finding", for more headings. kind: its class;

@@ -14,7 +14,8 @@
 #include "base/text.h"
 #include "base/textfile.h"
 #include "report/paired_report.h"
-#include "report/report.h"
+#include "report/svg.h"
+#include "stats/figure.h"
 
 /* Geometry, in units of the drawing. */
 enum {
@@ -31,21 +32,16 @@ enum {
     LINE_COLUMNS = 112,
 };
 
-#define INK "#1c2733"
-#define MUTED "#5b6875"
-#define LINE "#c3ccd5"
-#define ACCENT "#0b62c4"
-#define AS_TITLE "class=\"t\" fill=\"" INK "\" font-weight=\"600\" font-size=\"13\""
-#define AS_TEXT "class=\"t\" fill=\"" INK "\""
-#define AS_NOTE "class=\"m\" fill=\"" MUTED "\""
-#define AS_GRID "class=\"f\" stroke=\"" LINE "\" stroke-dasharray=\"1 3\""
-#define AS_ZERO "class=\"z\" stroke=\"" MUTED "\""
-#define AS_MARGIN "class=\"z\" stroke=\"" MUTED "\" stroke-dasharray=\"5 4\""
+#define AS_TITLE "class=\"t\" fill=\"" CHEX_SVG_INK "\" font-weight=\"600\" font-size=\"13\""
+#define AS_GRID "class=\"f\" stroke=\"" CHEX_SVG_LINE "\" stroke-dasharray=\"1 3\""
+#define AS_ZERO "class=\"z\" stroke=\"" CHEX_SVG_MUTED "\""
+#define AS_MARGIN "class=\"z\" stroke=\"" CHEX_SVG_MUTED "\" stroke-dasharray=\"5 4\""
 #define AS_INTERVAL                                                                                \
-    "class=\"c\" stroke=\"" ACCENT "\" stroke-width=\"1.6\" stroke-linejoin=\"round\" "            \
+    "class=\"c\" stroke=\"" CHEX_SVG_FIRST "\" stroke-width=\"1.6\" stroke-linejoin=\"round\" "    \
     "fill=\"none\""
-#define AS_FULL "class=\"c p\" stroke=\"" ACCENT "\" stroke-width=\"1.6\" fill=\"" ACCENT "\""
-#define AS_EMPTY "class=\"c b\" stroke=\"" ACCENT "\" stroke-width=\"1.6\" fill=\"#ffffff\""
+#define AS_FULL                                                                                    \
+    "class=\"c p\" stroke=\"" CHEX_SVG_FIRST "\" stroke-width=\"1.6\" fill=\"" CHEX_SVG_FIRST "\""
+#define AS_EMPTY "class=\"c b\" stroke=\"" CHEX_SVG_FIRST "\" stroke-width=\"1.6\" fill=\"#ffffff\""
 
 static const char style[] =
     "<style>@media (prefers-color-scheme:dark){.b{fill:#0d1117}.t{fill:#e6edf3}.m{fill:#9aa7b4}"
@@ -141,11 +137,12 @@ static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
         put_text(to, AS_TITLE, 0, k ? 28 : 12, "start", line);
     }
     char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
-    put_text(to, AS_TEXT, 0, 44, "start", differs ? start_of(differs, line, sizeof line) : "");
+    put_text(to, CHEX_SVG_AS_TEXT, 0, 44, "start",
+             differs ? start_of(differs, line, sizeof line) : "");
     free(differs);
-    put_text(to, AS_NOTE, NAMES + PLOT + 160, HEAD - 9, "end", "difference, 95 %");
-    put_text(to, AS_NOTE, NAMES + PLOT + 212, HEAD - 9, "end", "p Holm");
-    put_text(to, AS_NOTE, NAMES + PLOT + NUMBERS, HEAD - 9, "end", "patients");
+    put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + 160, HEAD - 9, "end", "difference, 95 %");
+    put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + 212, HEAD - 9, "end", "p Holm");
+    put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + NUMBERS, HEAD - 9, "end", "patients");
 }
 
 static void put_scale(FILE *to, const struct scale *s, double margin, double height) {
@@ -156,13 +153,13 @@ static void put_scale(FILE *to, const struct scale *s, double margin, double hei
         fprintf(to, "<path %s d=\"M%.1f %dV%.1f\"/>\n", t ? AS_GRID : AS_ZERO, x, HEAD, height);
         snprintf(text, sizeof text, t ? "%+.3g" : "0", t * s->step);
         if (ticks <= 4 || t % 2 == 0)
-            put_text(to, AS_NOTE, x, height + 15, "middle", text);
+            put_text(to, CHEX_SVG_AS_NOTE, x, height + 15, "middle", text);
     }
     for (int side = -1; side <= 1 && !isnan(margin); side += 2)
         fprintf(to, "<path " AS_MARGIN " d=\"M%.1f %dV%.1f\"/>\n", NAMES + x_of(s, side * margin),
                 HEAD, height);
-    put_text(to, AS_NOTE, NAMES + PLOT / 2.0 - 12, height + 32, "end", "second better");
-    put_text(to, AS_NOTE, NAMES + PLOT / 2.0 + 12, height + 32, "start", "first better");
+    put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT / 2.0 - 12, height + 32, "end", "second better");
+    put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT / 2.0 + 12, height + 32, "start", "first better");
 }
 
 /* A line from end to end, an arrow at an end beyond the scale. */
@@ -206,14 +203,14 @@ static void put_numbers(FILE *to, const struct chex_paired_class *k, bool patien
     else
         snprintf(text, sizeof text, "%+.3f (%+.3f, %+.3f)", k->difference, k->interval.low,
                  k->interval.high);
-    put_text(to, AS_TEXT, NAMES + PLOT + 160, y, "end", text);
+    put_text(to, CHEX_SVG_AS_TEXT, NAMES + PLOT + 160, y, "end", text);
     if (!isnan(k->p_holm)) {
         snprintf(text, sizeof text, k->p_holm < 0.001 ? "<0.001" : "%.3f", k->p_holm);
-        put_text(to, AS_TEXT, NAMES + PLOT + 212, y, "end", text);
+        put_text(to, CHEX_SVG_AS_TEXT, NAMES + PLOT + 212, y, "end", text);
     }
     if (k->name && patients) {
         snprintf(text, sizeof text, "%zu", k->positive_patients);
-        put_text(to, AS_TEXT, NAMES + PLOT + NUMBERS, y, "end", text);
+        put_text(to, CHEX_SVG_AS_TEXT, NAMES + PLOT + NUMBERS, y, "end", text);
     }
 }
 
@@ -225,7 +222,7 @@ static void put_row(FILE *to, const struct scale *s, const struct chex_paired *p
     else
         snprintf(name, sizeof name, "Mean of %d finding%s", p->defined,
                  chex_text_s((uint64_t)p->defined));
-    fprintf(to, "<text %s x=\"0\" y=\"%.1f\"%s>", AS_TEXT, y + 4,
+    fprintf(to, "<text %s x=\"0\" y=\"%.1f\"%s>", CHEX_SVG_AS_TEXT, y + 4,
             k->name ? "" : " font-weight=\"600\"");
     chex_put_xml_name(to, name);
     fputs("</text>\n", to);
@@ -271,7 +268,7 @@ void chex_paired_svg(FILE *to, const struct chex_paired_report *r) {
         y += height_of(r->compared[i]) + FOOT;
     }
     fprintf(to, "<g transform=\"translate(%d %.0f)\">\n", MARGIN, y);
-    put_text(to, AS_NOTE, 0, 12, "start",
+    put_text(to, CHEX_SVG_AS_NOTE, 0, 12, "start",
              isnan(r->config->margin)
                  ? "AUROC, first minus second. Full mark: p below 0.05, for findings after Holm's "
                    "correction."

@@ -4,7 +4,6 @@
  */
 #include "report/paired_training.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,59 +103,58 @@ json_t *chex_paired_training_json(const struct chex_paired_training *first,
 
 /* ---- the text ---- */
 
-/* Appends to *text, which becomes NULL if there is no memory. */
-__attribute__((format(printf, 2, 3))) static void append(char **text, const char *fmt, ...) {
-    char *more = NULL, *before = *text;
-    va_list args;
-    va_start(args, fmt);
-    const int n = before ? vasprintf(&more, fmt, args) : -1;
-    va_end(args);
-    *text = n < 0 ? NULL : chex_fs_format("%s%s", before, more);
-    free(before);
-    if (n >= 0)
-        free(more);
-}
-
 /* The value of an option for people. */
 static const char *value_of(const json_t *item, const char *side) {
     const char *text = json_string_value(json_object_get(item, side));
     return !text ? "not recorded" : *text ? text : "not given";
 }
 
-static void append_unknown(char **text, const char *which, const struct chex_paired_training *t) {
+static void put_unknown(FILE *to, const char *which, const struct chex_paired_training *t) {
     if (t->unknown)
-        append(text, "; %s file: %s", which, t->unknown);
+        fprintf(to, "; %s file: %s", which, t->unknown);
+}
+
+/* Both sides are known. */
+static void put_differences(FILE *to, const json_t *a, const json_t *b, const json_t *differs) {
+    const json_t *item;
+    size_t i;
+    json_array_foreach(differs, i, item) fprintf(to, "%s--%s %s (second: %s)", i ? ", " : "",
+                                                 json_string_value(json_object_get(item, "option")),
+                                                 value_of(item, "first"), value_of(item, "second"));
+    if (json_array_size(differs) == 0)
+        fputs("no training option", to);
+    if (chex_training_differs(a, b, "training_images"))
+        fputs("; other training images", to);
+    if (other_weights(a, b))
+        fputs("; other weights of the labels", to);
+    if (other_parameters(a, b))
+        fprintf(to, "; --weights %s (second: %s)", parameters_of(a), parameters_of(b));
+    if (step_of(a) != step_of(b))
+        fprintf(to, "; %lld steps (second: %lld)", step_of(a), step_of(b));
 }
 
 char *chex_paired_training_text(const struct chex_paired_training *first,
                                 const struct chex_paired_training *second) {
-    const json_t *a = first->facts, *b = second->facts, *item;
-    char *text = strdup("differs in: ");
-    if (!a || !b) {
-        append(&text, "unknown");
-        append_unknown(&text, "first", first);
-        append_unknown(&text, "second", second);
-        return text;
-    }
-    json_t *differs = chex_training_differences(a, b);
-    size_t i;
-    if (!differs) {
-        free(text);
+    const json_t *a = first->facts, *b = second->facts;
+    json_t *differs = a && b ? chex_training_differences(a, b) : json_null();
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = differs ? open_memstream(&text, &size) : NULL;
+    if (!to) {
+        json_decref(differs);
         return NULL;
     }
-    json_array_foreach(differs, i, item) append(&text, "%s--%s %s (second: %s)", i ? ", " : "",
-                                                json_string_value(json_object_get(item, "option")),
-                                                value_of(item, "first"), value_of(item, "second"));
-    if (json_array_size(differs) == 0)
-        append(&text, "no training option");
-    if (chex_training_differs(a, b, "training_images"))
-        append(&text, "; other training images");
-    if (other_weights(a, b))
-        append(&text, "; other weights of the labels");
-    if (other_parameters(a, b))
-        append(&text, "; --weights %s (second: %s)", parameters_of(a), parameters_of(b));
-    if (step_of(a) != step_of(b))
-        append(&text, "; %lld steps (second: %lld)", step_of(a), step_of(b));
+    fputs("differs in: ", to);
+    if (a && b) {
+        put_differences(to, a, b, differs);
+    } else {
+        fputs("unknown", to);
+        put_unknown(to, "first", first);
+        put_unknown(to, "second", second);
+    }
     json_decref(differs);
-    return text;
+    if (fclose(to) == 0)
+        return text;
+    free(text);
+    return NULL;
 }

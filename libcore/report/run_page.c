@@ -336,15 +336,10 @@ static void put_card(FILE *to, const char *kind, const char *what, int digits, d
 static void put_head(FILE *to, const struct chex_run_page *p, const struct series *s) {
     const json_t *last = row_of(p, s->count - 1);
     const json_t *best = s->best < s->count ? row_of(p, s->best) : NULL;
-    char of[48];
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta "
-          "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Training: ",
-          to);
-    chex_put_xml(to, p->dir);
-    fprintf(to, "</title>\n%s</head>\n<body>\n<main>\n<h1>Training of a %s</h1>\n<p>",
-            chex_html_style, p->model);
-    chex_put_xml(to, p->dir);
-    fputs("</p>\n<div class=\"cards\">\n", to);
+    char of[48], heading[80];
+    snprintf(heading, sizeof heading, "Training of a %s", p->model);
+    chex_html_open_page(to, "Training", p->dir, heading);
+    fputs("<div class=\"cards\">\n", to);
     snprintf(of, sizeof of, "of %lld epochs", (long long)p->epochs);
     put_card(to, "", of, 0, s->count ? number(last, "epoch") : 0);
     if (s->count) {
@@ -400,7 +395,7 @@ static void put_page(FILE *to, const struct chex_run_page *p, struct series *s) 
         put_losses(to, p);
     if (p->options)
         put_options(to, p);
-    fputs("</main>\n</body>\n</html>\n", to);
+    chex_html_close_page(to);
 }
 
 enum chex_status chex_run_page_write(const struct chex_run_page *page, struct chex_error *err) {
