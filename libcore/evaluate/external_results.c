@@ -17,8 +17,8 @@
 #include "base/result.h"
 #include "base/textfile.h"
 #include "evaluate/compute.h"
+#include "report/figures_text.h"
 #include "report/staging.h"
-#include "stats/external.h"
 
 #define KEY_FILE "external.json" /* the file that appears last */
 #define CSV_FILE "external.csv"

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/result.h"
-#include "report/table.h"
-#include "stats/external.h"
+#include "report/figures_text.h"
 
 #define OF_CELL(name, figure_of)                                                                   \
     {name, name, offsetof(struct chex_external_cell, figure[CHEX_EXTERNAL_##figure_of])}, {        \

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/text.h"
+#include "report/report.h"
 
 #define OF_CLASS(member) offsetof(struct chex_class_figures, member)
 const struct chex_column chex_class_columns[CHEX_CLASS_COLUMNS] = {
@@ -71,7 +72,9 @@ json_t *chex_figures_json(const struct chex_figures *f) {
 
 /* ---- CSV ---- */
 
-enum chex_status chex_figures_put_csv(FILE *to, json_t *classes, struct chex_error *err) {
+enum chex_status chex_figures_put_csv(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err) {
+    json_t *classes = chex_report_classes_json(r);
     char names[CHEX_COLUMN_NAMES_BYTES] = "";
     struct chex_text_line line = {names, sizeof names, 0};
     json_t *k;
@@ -101,11 +104,12 @@ static void add_histogram(json_t **rows, const char *class, const char *curve,
     }
 }
 
-enum chex_status chex_figures_put_curves(FILE *to, const struct chex_scores *s,
-                                         const struct chex_figures *f, struct chex_error *err) {
+enum chex_status chex_figures_put_curves(FILE *to, const struct chex_report *report,
+                                         struct chex_error *err) {
+    const struct chex_figures *f = report->figures;
     json_t *rows = json_array();
     for (int c = 0; f->probabilities && c < f->classes; c++) {
-        const char *class = s->per_class[c].name;
+        const char *class = report->scores->per_class[c].name;
         const struct chex_class_figures *k = &f->per_class[c];
         const struct chex_reliability *r = &k->calibration.reliability;
         for (int b = 0; b < r->bins; b++)

@@ -62,10 +62,6 @@ void chex_html_put_interval(FILE *to, const struct chex_interval *i, int digits)
 /* A paragraph of fixed text, in the colour of notes. */
 void chex_html_note(FILE *to, const char *text);
 
-/* Rows are struct chex_shortcut. */
-enum { CHEX_SHORTCUT_COLUMNS = 4 };
-extern const struct chex_column chex_shortcut_columns[CHEX_SHORTCUT_COLUMNS];
-
 /* ---- sections ---- */
 
 enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct chex_error *err);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/textfile.h"
+#include "report/figures_text.h"
 #include "report/html.h"
 
 static const char *direction(const struct chex_shortcut *k) {

@@ -295,19 +295,12 @@ static enum chex_status write_csv(FILE *f, const struct chex_paired_report *r,
         rows, err);
 }
 
-static enum chex_status write_svg(FILE *f, const struct chex_paired_report *r,
-                                  struct chex_error *err) {
-    (void)err;
-    chex_paired_svg(f, r);
-    return CHEX_OK;
-}
-
 enum chex_status chex_paired_report_write(const struct chex_paired_report *r, const char *dir,
                                           struct chex_error *err) {
     /* In the order of chex_paired_report_files. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_paired_report *,
                                                struct chex_error *) = {write_json, write_csv,
-                                                                       write_svg};
+                                                                       chex_paired_svg};
     for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
         struct chex_textfile t;
         CHEX_TRY(chex_textfile_open_in(dir, chex_paired_report_files[i], &t, err));

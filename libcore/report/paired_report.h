@@ -48,6 +48,7 @@ enum chex_status chex_paired_report_write(const struct chex_paired_report *r, co
 
 /* Writes the forest plot: a row for each finding and one for the mean, with the difference and its
  * interval. It has a light and a dark scheme. */
-void chex_paired_svg(FILE *to, const struct chex_paired_report *r);
+enum chex_status chex_paired_svg(FILE *to, const struct chex_paired_report *r,
+                                 struct chex_error *err);
 
 #endif

@@ -255,7 +255,9 @@ static void begin(FILE *to, const struct chex_paired_report *r, double height) {
             WIDTH, height, WIDTH, height, r->count, chex_text_s(r->count), style, WIDTH, height);
 }
 
-void chex_paired_svg(FILE *to, const struct chex_paired_report *r) {
+enum chex_status chex_paired_svg(FILE *to, const struct chex_paired_report *r,
+                                 struct chex_error *err) {
+    (void)err;
     const struct scale scale = scale_of(r);
     double height = 2 * MARGIN + 18, y = MARGIN;
     for (size_t i = 0; i < r->count; i++)
@@ -275,4 +277,5 @@ void chex_paired_svg(FILE *to, const struct chex_paired_report *r) {
                  : "AUROC, first minus second. Full mark: p below 0.05, for findings after Holm's "
                    "correction. Dashed: the margin.");
     fputs("</g>\n</svg>\n", to);
+    return CHEX_OK;
 }

@@ -279,7 +279,7 @@ static json_t *published_json(const struct chex_report *r) {
         CHEX_FIELD_IF(rows != CHEX_ROWS_UNKNOWN, "same_images", (bool)(rows == CHEX_ROWS_SAME)));
 }
 
-static json_t *classes_json(const struct chex_report *r) {
+json_t *chex_report_classes_json(const struct chex_report *r) {
     json_t *classes = json_array();
     for (int c = 0; c < r->scores->classes; c++)
         chex_json_append(&classes, class_json(r, c));
@@ -297,7 +297,7 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD("interval", interval_json(s)),
         CHEX_FIELD_IF(r->figures, "operating", chex_figures_json(r->figures)),
         CHEX_FIELD("unit", r->unit ? r->unit : "image"), CHEX_MEMBER(r, unit_score),
-        CHEX_FIELD("classes", classes_json(r)),
+        CHEX_FIELD("classes", chex_report_classes_json(r)),
         CHEX_FIELD_IF(r->subgroups, "subgroups", chex_subgroups_json(r->subgroups)),
         CHEX_FIELD_IF(r->shortcuts, "shortcuts", chex_shortcuts_json(r->shortcuts)),
         CHEX_FIELD("published", published_json(r)),
@@ -313,7 +313,7 @@ static enum chex_status write_json(FILE *f, const struct chex_report *r, struct 
 
 static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct chex_error *err) {
     const struct chex_report_row mean = chex_report_row(r, r->scores->classes);
-    json_t *rows = classes_json(r);
+    json_t *rows = chex_report_classes_json(r);
     chex_json_append(&rows, chex_result(CHEX_FIELD("name", "mean"), CHEX_MEMBER(&mean, auroc),
                                         CHEX_FIELD("ci_low", mean.interval.low),
                                         CHEX_FIELD("ci_high", mean.interval.high),
@@ -324,25 +324,6 @@ static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct c
                           rows, err);
 }
 
-static enum chex_status write_figures(FILE *f, const struct chex_report *r,
-                                      struct chex_error *err) {
-    return chex_figures_put_csv(f, classes_json(r), err);
-}
-
-static enum chex_status write_curves(FILE *f, const struct chex_report *r, struct chex_error *err) {
-    return chex_figures_put_curves(f, r->scores, r->figures, err);
-}
-
-static enum chex_status write_subgroups(FILE *f, const struct chex_report *r,
-                                        struct chex_error *err) {
-    return chex_subgroups_put_csv(f, r->subgroups, err);
-}
-
-static enum chex_status write_shortcuts(FILE *f, const struct chex_report *r,
-                                        struct chex_error *err) {
-    return chex_shortcuts_put_csv(f, r->shortcuts, err);
-}
-
 static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct chex_error *err) {
     return chex_svg_roc(f, r, true, err);
 }
@@ -351,14 +332,20 @@ enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err) {
     /* In the same order as chex_report_files, after predictions.csv. */
     static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
-                                               struct chex_error *) = {
-        write_json,      write_csv,       write_figures, write_curves,
-        write_subgroups, write_shortcuts, write_svg,     chex_html_write};
+                                               struct chex_error *) = {write_json,
+                                                                       write_csv,
+                                                                       chex_figures_put_csv,
+                                                                       chex_figures_put_curves,
+                                                                       chex_subgroups_put_csv,
+                                                                       chex_shortcuts_put_csv,
+                                                                       write_svg,
+                                                                       chex_html_write};
     for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
         struct chex_textfile t;
-        if ((!r->figures && (writers[i] == write_figures || writers[i] == write_curves)) ||
-            (!r->subgroups && writers[i] == write_subgroups) ||
-            (!r->shortcuts && writers[i] == write_shortcuts))
+        if ((!r->figures &&
+             (writers[i] == chex_figures_put_csv || writers[i] == chex_figures_put_curves)) ||
+            (!r->subgroups && writers[i] == chex_subgroups_put_csv) ||
+            (!r->shortcuts && writers[i] == chex_shortcuts_put_csv))
             continue;
         CHEX_TRY(chex_textfile_open_in(dir, chex_report_files[i + 1], &t, err));
         CHEX_TRY(chex_textfile_close(&t, writers[i](t.f, r, err), err));

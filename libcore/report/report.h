@@ -56,6 +56,29 @@ json_t *chex_report_json(const struct chex_report *r);
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err);
 
+/* ---- figures_text.c, subgroups_text.c, shortcuts_text.c: CSV files ---- */
+
+/* The list `classes` of auroc.json, for the caller to release. NULL: out of memory. */
+json_t *chex_report_classes_json(const struct chex_report *r);
+
+/* - figures.csv: a row for each class, with the figures of its object in auroc.json
+ * - curves.csv: class, curve, x, value, ci_low, ci_high. The curves are
+ *   - reliability: x is the mean probability of a bin, value the share of positives
+ *   - net_benefit, treat_all: x is the threshold
+ *   - positives, negatives: histograms; x is the lower end of a bin, value the number of rows
+ *   Empty if the scores are no probabilities.
+ * - subgroups.csv: a row for each attribute, class and group
+ * - shortcuts.csv: a row for each attribute and class
+ * r has what they are about. An undefined number is nan. */
+enum chex_status chex_figures_put_csv(FILE *to, const struct chex_report *r,
+                                      struct chex_error *err);
+enum chex_status chex_figures_put_curves(FILE *to, const struct chex_report *r,
+                                         struct chex_error *err);
+enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_report *r,
+                                        struct chex_error *err);
+enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_report *r,
+                                        struct chex_error *err);
+
 /* ---- svg_*.c: plots ---- */
 
 /* Writes the ROC curves as small multiples: one panel per class and a legend.

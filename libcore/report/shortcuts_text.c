@@ -5,7 +5,8 @@
 #include <stddef.h>
 
 #include "base/result.h"
-#include "report/html.h"
+#include "report/figures_text.h"
+#include "report/report.h"
 
 #define OF_SHORTCUT(member) offsetof(struct chex_shortcut, member)
 const struct chex_column chex_shortcut_columns[CHEX_SHORTCUT_COLUMNS] = {
@@ -44,8 +45,9 @@ json_t *chex_shortcuts_json(const struct chex_shortcuts *s) {
     return chex_result(CHEX_FIELD("attributes", attributes));
 }
 
-enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s,
+enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_report *r,
                                         struct chex_error *err) {
+    const struct chex_shortcuts *s = r->shortcuts;
     char names[CHEX_COLUMN_NAMES_BYTES] = "";
     struct chex_text_line line = {names, sizeof names, 0};
     json_t *rows = json_array();

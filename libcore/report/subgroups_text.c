@@ -7,8 +7,8 @@
 
 #include "base/result.h"
 #include "base/text.h"
-#include "report/table.h"
-#include "stats/subgroups.h"
+#include "report/figures_text.h"
+#include "report/report.h"
 
 #define OF_GROUP(member, figure) offsetof(struct chex_group_score, member[CHEX_SUBGROUP_##figure])
 static const struct chex_column columns[] = {
@@ -82,8 +82,9 @@ json_t *chex_subgroups_json(const struct chex_subgroups *s) {
 
 /* ---- CSV ---- */
 
-enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s,
+enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_report *r,
                                         struct chex_error *err) {
+    const struct chex_subgroups *s = r->subgroups;
     char names[CHEX_COLUMN_NAMES_BYTES] = "";
     struct chex_text_line line = {names, sizeof names, 0};
     json_t *rows = json_array();

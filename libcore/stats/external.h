@@ -10,9 +10,6 @@
 #ifndef CHEX_STATS_EXTERNAL_H
 #define CHEX_STATS_EXTERNAL_H
 
-#include <jansson.h>
-#include <stdio.h>
-
 #include "stats/figures.h"
 
 enum chex_external_figure {
@@ -53,15 +50,5 @@ struct chex_external {
 enum chex_status chex_external_create(const struct chex_external_set *sets, int count,
                                       struct chex_external **out, struct chex_error *err);
 void chex_external_destroy(struct chex_external *x); /* NULL allowed */
-
-/* ---- external_text.c ---- */
-
-/* external.json. NULL: out of memory. */
-json_t *chex_external_json(const struct chex_external *x);
-/* external.csv: one line for each class and set. */
-enum chex_status chex_external_put_csv(FILE *to, const struct chex_external *x,
-                                       struct chex_error *err);
-/* The table on stdout: AUROC of each class and set, and the drop from the first set. */
-void chex_external_print(FILE *to, const struct chex_external *x);
 
 #endif

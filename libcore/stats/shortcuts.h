@@ -18,9 +18,6 @@
 #ifndef CHEX_STATS_SHORTCUTS_H
 #define CHEX_STATS_SHORTCUTS_H
 
-#include <jansson.h>
-#include <stdio.h>
-
 #include "stats/figure.h"
 #include "stats/scores.h"
 
@@ -59,14 +56,5 @@ struct chex_shortcuts {
 enum chex_status chex_shortcuts_create(const struct chex_scores *scores,
                                        struct chex_shortcuts **out, struct chex_error *err);
 void chex_shortcuts_destroy(struct chex_shortcuts *s); /* NULL allowed */
-
-/* ---- shortcuts_text.c ---- */
-
-/* The object `shortcuts` of auroc.json. NULL: out of memory. */
-json_t *chex_shortcuts_json(const struct chex_shortcuts *s);
-
-/* shortcuts.csv: one line for each attribute and class. */
-enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_shortcuts *s,
-                                        struct chex_error *err);
 
 #endif

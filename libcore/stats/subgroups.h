@@ -10,9 +10,6 @@
 #ifndef CHEX_STATS_SUBGROUPS_H
 #define CHEX_STATS_SUBGROUPS_H
 
-#include <jansson.h>
-#include <stdio.h>
-
 #include "stats/figures.h"
 #include "stats/groups.h"
 
@@ -76,18 +73,5 @@ enum chex_status chex_subgroups_create(const struct chex_scores *scores,
                                        const struct chex_subgroups_config *config,
                                        struct chex_subgroups **out, struct chex_error *err);
 void chex_subgroups_destroy(struct chex_subgroups *s); /* NULL allowed */
-
-/* ---- subgroups_text.c ---- */
-
-/* The object `subgroups` of auroc.json. NULL: out of memory. */
-json_t *chex_subgroups_json(const struct chex_subgroups *s);
-
-/* subgroups.csv: one line for each attribute, class and group. */
-enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_subgroups *s,
-                                        struct chex_error *err);
-
-/* A short table: for each attribute and group the number of images and the mean AUROC, then the
- * largest gaps whose intervals exclude 0. */
-void chex_subgroups_print(FILE *to, const struct chex_subgroups *s);
 
 #endif
