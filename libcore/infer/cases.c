@@ -54,7 +54,6 @@ enum chex_status chex_cases_choose(const struct chex_predictions *t, int each,
         return chex_error_memory(err, "%zu cases", most);
     }
     k->table = t;
-    k->each = each;
     for (int c = 0; c < t->classes; c++)
         for (int positive = 0; positive < 2; positive++) {
             size_t count = 0;

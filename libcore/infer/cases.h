@@ -35,7 +35,6 @@ struct chex_case {
 
 struct chex_cases {
     const struct chex_predictions *table; /* of images; borrowed */
-    int each;                             /* at most so many of each class and label */
     size_t count;
     struct chex_case *one; /* (count) by class; negatives first; the hardest first */
     int positions;         /* of a map, along each side */

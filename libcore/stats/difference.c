@@ -159,9 +159,7 @@ enum chex_status chex_difference(const struct chex_ranking *first,
                                         .value = a->auroc - b->auroc,
                                         .variance = NAN,
                                         .p_value = NAN,
-                                        .interval = {NAN, NAN, 0},
-                                        .positive_clusters = a->positive_clusters,
-                                        .negative_clusters = a->negative_clusters};
+                                        .interval = {NAN, NAN, 0}};
         if (!isnan(a->variance))
             test(parts, &m, are_equal(first, second), out);
     }

@@ -34,7 +34,6 @@ struct chex_difference {
     double df;                     /* of the variance; 0 if the variance is 0 */
     double p_value;                /* two-sided; 1 for equal rankings; NaN if the variance is NaN */
     struct chex_interval interval; /* NaN if the variance is NaN; 0 to 0 for equal rankings */
-    size_t positive_clusters, negative_clusters;
 };
 
 /* Compares two rankings of the same rows with the same labels.

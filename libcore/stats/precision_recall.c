@@ -68,11 +68,10 @@ enum chex_status chex_precision_recall_create(const struct chex_ranking *r,
     const size_t count = r->positives ? r->tie_count : 0;
     double tp = 0, called = 0;
     if (p) {
-        p->threshold = chex_alloc_zeroed(count, sizeof *p->threshold);
         p->precision = chex_alloc_zeroed(count, sizeof *p->precision);
         p->recall = chex_alloc_zeroed(count, sizeof *p->recall);
     }
-    if (!p || !p->threshold || !p->precision || !p->recall) {
+    if (!p || !p->precision || !p->recall) {
         chex_precision_recall_destroy(p);
         return chex_error_memory(err, "the precision-recall curve");
     }
@@ -80,7 +79,6 @@ enum chex_status chex_precision_recall_create(const struct chex_ranking *r,
         const size_t g = count - 1 - p->count;
         tp += r->ties[g].positives;
         called += (double)r->ties[g].positives + r->ties[g].negatives;
-        p->threshold[p->count] = r->score[g];
         p->precision[p->count] = tp / called;
         p->recall[p->count] = tp / (double)r->positives;
     }
@@ -91,7 +89,6 @@ enum chex_status chex_precision_recall_create(const struct chex_ranking *r,
 void chex_precision_recall_destroy(struct chex_precision_recall *p) {
     if (!p)
         return;
-    free(p->threshold);
     free(p->precision);
     free(p->recall);
     free(p);

@@ -24,7 +24,7 @@ enum chex_status chex_average_precision(const struct chex_ranking *r, const stru
 /* The curve by decreasing threshold, one point per tie group. Empty if there is no positive. */
 struct chex_precision_recall {
     size_t count;
-    double *threshold, *precision, *recall; /* (count) */
+    double *precision, *recall; /* (count) */
 };
 enum chex_status chex_precision_recall_create(const struct chex_ranking *r,
                                               struct chex_precision_recall **out,

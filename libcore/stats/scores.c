@@ -62,13 +62,6 @@ static enum chex_status score_classes(struct chex_scores *s, struct chex_error *
 
 /* ---- clusters ---- */
 
-/* The patient and the cluster of each row. of_row NULL: each row is a cluster. */
-struct clusters {
-    uint32_t *patient; /* (rows), or NULL */
-    const uint32_t *of_row;
-    size_t patients, count;
-};
-
 static enum chex_status check_patients(const struct chex_predictions *t, struct chex_error *err) {
     if (!t->patient_id)
         return chex_error_set(err, CHEX_E_DATA,
@@ -83,25 +76,21 @@ static enum chex_status check_patients(const struct chex_predictions *t, struct 
     return CHEX_OK;
 }
 
-/* The caller frees k->patient, also after a failure. */
-static enum chex_status find_clusters(struct chex_scores *s, struct clusters *k,
-                                      struct chex_error *err) {
+static enum chex_status find_clusters(struct chex_scores *s, struct chex_error *err) {
     const struct chex_predictions *t = s->table;
-    const bool by_patient = s->config.cluster == CHEX_CLUSTER_PATIENT && s->config.replicates;
-    *k = (struct clusters){.count = t->rows};
-    if (by_patient)
+    const bool by_patient = s->config.cluster == CHEX_CLUSTER_PATIENT;
+    s->clusters = t->rows;
+    if (by_patient && s->config.replicates)
         CHEX_TRY(check_patients(t, err));
     if (!t->patient_id)
         return CHEX_OK;
-    k->patient = chex_alloc_zeroed(t->rows, sizeof *k->patient);
-    if (!k->patient)
+    if (!(s->patient = chex_alloc_zeroed(t->rows, sizeof *s->patient)))
         return chex_error_memory(err, "the patients");
-    CHEX_TRY(chex_bootstrap_cluster((const char *const *)t->patient_id, t->rows, k->patient,
-                                    &k->patients, err));
-    s->patients = k->patients;
-    if (s->config.cluster == CHEX_CLUSTER_PATIENT) {
-        k->of_row = k->patient;
-        k->count = k->patients;
+    CHEX_TRY(chex_bootstrap_cluster((const char *const *)t->patient_id, t->rows, s->patient,
+                                    &s->patients, err));
+    if (by_patient) {
+        s->cluster = s->patient;
+        s->clusters = s->patients;
     }
     return CHEX_OK;
 }
@@ -123,12 +112,11 @@ struct chex_interval chex_scores_mean_interval(enum chex_interval_method method,
 }
 
 /* Computes standard error and interval of one class, and adds the class to the mean. */
-static enum chex_status add_delong(struct chex_scores *s, int c, const struct clusters *k,
-                                   double *part, struct chex_delong_mean *mean,
-                                   struct chex_error *err) {
+static enum chex_status add_delong(struct chex_scores *s, int c, double *part,
+                                   struct chex_delong_mean *mean, struct chex_error *err) {
     struct chex_class_score *score = &s->per_class[c];
     struct chex_delong d;
-    CHEX_TRY(chex_delong(s->rankings[c], k->of_row, k->count, part, &d, err));
+    CHEX_TRY(chex_delong(s->rankings[c], s->cluster, s->clusters, part, &d, err));
     score->delong_se = sqrt(d.obuchowski);
     if (isnan(d.auroc))
         return CHEX_OK;
@@ -140,28 +128,26 @@ static enum chex_status add_delong(struct chex_scores *s, int c, const struct cl
     return CHEX_OK;
 }
 
-static enum chex_status count_patients(struct chex_scores *s, int c, const struct clusters *k,
-                                       struct chex_error *err) {
+static enum chex_status count_patients(struct chex_scores *s, int c, struct chex_error *err) {
     struct chex_delong d;
-    if (!k->patient)
+    if (!s->patient)
         return CHEX_OK;
-    CHEX_TRY(chex_delong(s->rankings[c], k->patient, k->patients, NULL, &d, err));
+    CHEX_TRY(chex_delong(s->rankings[c], s->patient, s->patients, NULL, &d, err));
     s->per_class[c].positive_patients = d.positive_clusters;
     s->per_class[c].negative_patients = d.negative_clusters;
     return CHEX_OK;
 }
 
-static enum chex_status add_delongs(struct chex_scores *s, const struct clusters *k,
-                                    struct chex_error *err) {
+static enum chex_status add_delongs(struct chex_scores *s, struct chex_error *err) {
     struct chex_delong_mean mean;
-    double *part = chex_alloc_zeroed(k->count, sizeof *part);
+    double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
     if (!part)
-        return chex_error_memory(err, "%zu clusters", k->count);
-    enum chex_status st = chex_delong_mean_create(&mean, k->count, err);
+        return chex_error_memory(err, "%zu clusters", s->clusters);
+    enum chex_status st = chex_delong_mean_create(&mean, s->clusters, err);
     for (int c = 0; c < s->classes && st == CHEX_OK; c++) {
-        st = add_delong(s, c, k, part, &mean, err);
+        st = add_delong(s, c, part, &mean, err);
         if (st == CHEX_OK)
-            st = count_patients(s, c, k, err);
+            st = count_patients(s, c, err);
     }
     if (st == CHEX_OK && s->config.replicates && s->config.method != CHEX_INTERVAL_BOOTSTRAP)
         s->mean_interval = chex_scores_mean_interval(s->config.method, &mean);
@@ -172,8 +158,7 @@ static enum chex_status add_delongs(struct chex_scores *s, const struct clusters
 
 /* A class with too few clusters gets no interval. Its replicates would all be equal, which would
  * give an interval of width 0. */
-static enum chex_status add_bootstrap(struct chex_scores *s, const struct clusters *k,
-                                      struct chex_error *err) {
+static enum chex_status add_bootstrap(struct chex_scores *s, struct chex_error *err) {
     struct chex_bootstrap_config config = {s->config.replicates, s->config.seed, s->config.pool};
     struct chex_interval *intervals = chex_alloc_zeroed((size_t)s->classes, sizeof *intervals);
     uint32_t *row = chex_alloc_zeroed(s->table->rows, sizeof *row), i;
@@ -181,10 +166,10 @@ static enum chex_status add_bootstrap(struct chex_scores *s, const struct cluste
     if (!intervals || !row)
         st = chex_error_memory(err, "the intervals");
     for (i = 0; st == CHEX_OK && i < s->table->rows; i++)
-        row[i] = k->of_row ? k->of_row[i] : i;
+        row[i] = s->cluster ? s->cluster[i] : i;
     if (st == CHEX_OK)
         st = chex_bootstrap((const struct chex_ranking *const *)s->rankings, (size_t)s->classes,
-                            row, k->count, &config, intervals, &s->mean_interval, NULL, err);
+                            row, s->clusters, &config, intervals, &s->mean_interval, NULL, err);
     for (int c = 0; c < s->classes && st == CHEX_OK; c++)
         s->per_class[c].interval = s->per_class[c].too_few
                                        ? (struct chex_interval){NAN, NAN, intervals[c].undefined}
@@ -197,18 +182,11 @@ static enum chex_status add_bootstrap(struct chex_scores *s, const struct cluste
 }
 
 static enum chex_status add_intervals(struct chex_scores *s, struct chex_error *err) {
-    struct clusters k;
-    enum chex_status st = find_clusters(s, &k, err);
-    if (st == CHEX_OK)
-        st = add_delongs(s, &k, err);
-    if (st == CHEX_OK && s->config.replicates && s->config.method == CHEX_INTERVAL_BOOTSTRAP)
-        st = add_bootstrap(s, &k, err);
-    s->clusters = k.count;
-    if (k.of_row)
-        s->cluster = k.patient;
-    else
-        free(k.patient);
-    return st;
+    CHEX_TRY(find_clusters(s, err));
+    CHEX_TRY(add_delongs(s, err));
+    return s->config.replicates && s->config.method == CHEX_INTERVAL_BOOTSTRAP
+               ? add_bootstrap(s, err)
+               : CHEX_OK;
 }
 
 enum chex_status chex_scores_create(const struct chex_predictions *table,
@@ -244,6 +222,6 @@ void chex_scores_destroy(struct chex_scores *s) {
         chex_ranking_destroy(s->rankings[c]);
     free(s->rankings);
     free(s->per_class);
-    free(s->cluster);
+    free(s->patient);
     free(s);
 }

@@ -53,8 +53,9 @@ struct chex_scores {
     double mean;                        /* over the defined classes; NaN: none */
     struct chex_interval mean_interval; /* NaN if a class is too_few */
     int too_few;                        /* number of such classes */
+    uint32_t *patient;                  /* (rows) numbers; NULL: the table has no patients */
     size_t patients;                    /* distinct patient ids; 0 if the table has no patients */
-    uint32_t *cluster;                  /* (rows) what intervals take as independent; NULL: rows */
+    const uint32_t *cluster; /* (rows) what intervals take as independent; NULL: each row */
     size_t clusters;
 };
 

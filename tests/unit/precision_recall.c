@@ -108,8 +108,8 @@ static void test_curve(void) {
     struct chex_precision_recall *p = NULL;
     struct chex_ranking *r = rank(s, y, 4);
     MUST(chex_precision_recall_create(r, &p, &err));
-    OK(p->count == 3 && p->threshold[0] == 0.8 && p->precision[0] == 1 && p->recall[0] == 0.5 &&
-           p->precision[1] == 2.0 / 3 && p->recall[1] == 1 && p->precision[2] == 0.5,
+    OK(p->count == 3 && p->precision[0] == 1 && p->recall[0] == 0.5 && p->precision[1] == 2.0 / 3 &&
+           p->recall[1] == 1 && p->precision[2] == 0.5,
        "the curve has a point for each score, by decreasing threshold");
     chex_precision_recall_destroy(p);
     chex_ranking_destroy(r);
