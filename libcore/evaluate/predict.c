@@ -122,7 +122,7 @@ static enum chex_status compare_checkpoints(const struct prediction *p, struct c
     return CHEX_OK;
 }
 
-/* What the results depend on, as lines of chex_partial_begin. Only on rank 0. */
+/* Begins or continues the results of what they depend on. Only on rank 0. */
 static enum chex_status begin_output(struct prediction *p, struct chex_error *err) {
     const struct chex_image_list *l = p->list;
     char *lines[] = {
@@ -143,9 +143,10 @@ static enum chex_status begin_output(struct prediction *p, struct chex_error *er
     bool good = true;
     for (size_t i = 0; i + 1 < CHEX_COUNT(lines); i++)
         good = good && lines[i];
-    enum chex_status st = good
-                              ? chex_eval_predict_begin(&p->output, (const char *const *)lines, err)
-                              : chex_error_memory(err, NULL);
+    enum chex_status st =
+        good ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL);
+    if (st == CHEX_OK)
+        st = chex_partial_begin(p->s->output, (const char *const *)lines, p->s->force, err);
     for (size_t i = 0; i + 1 < CHEX_COUNT(lines); i++)
         free(lines[i]);
     return st;

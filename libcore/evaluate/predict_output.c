@@ -27,12 +27,6 @@ struct chex_eval_output chex_eval_predict_output(const struct chex_eval_settings
     return chex_eval_output_of(s, KEY_FILE, files, dirs);
 }
 
-enum chex_status chex_eval_predict_begin(struct chex_eval_output *o, const char *const *lines,
-                                         struct chex_error *err) {
-    CHEX_TRY(chex_eval_output_begin(o, err));
-    return chex_partial_begin(o->dir, lines, o->force, err);
-}
-
 /* ---- publishing ---- */
 
 /* Gives the heat maps a second name in the folder that is published: a killed run still has them.

@@ -13,11 +13,6 @@
 
 struct chex_eval_output chex_eval_predict_output(const struct chex_eval_settings *s);
 
-/* As chex_eval_output_begin; then begins or continues the unfinished results. lines: of
- * chex_partial_begin. */
-enum chex_status chex_eval_predict_begin(struct chex_eval_output *o, const char *const *lines,
-                                         struct chex_error *err);
-
 /* Writes all result files or none, then removes the unfinished results. facts: members of
  * predict.json besides the counts. */
 enum chex_status chex_eval_predict_publish(const struct chex_eval_settings *s,

@@ -53,14 +53,6 @@ static enum chex_status print_results(const struct chex_eval_settings *s,
     return CHEX_OK;
 }
 
-enum chex_status chex_eval_results_compare(const struct chex_eval_settings *s,
-                                           struct chex_published **published_out,
-                                           struct chex_error *err) {
-    *published_out = NULL;
-    return strcmp(s->compare, "none") == 0 ? CHEX_OK
-                                           : chex_published_read(s->compare, published_out, err);
-}
-
 static char *unit_title_of(const struct chex_eval_settings *s, const char *title) {
     if (s->unit == CHEX_UNIT_IMAGE)
         return strdup(title);

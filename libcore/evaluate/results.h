@@ -21,12 +21,6 @@ struct chex_eval_done {
     struct chex_cases *cases; /* the hardest; may be NULL */
 };
 
-/* Reads the figures of --compare, before the work. *published_out: NULL for "none"; the caller
- * destroys it. */
-enum chex_status chex_eval_results_compare(const struct chex_eval_settings *s,
-                                           struct chex_published **published_out,
-                                           struct chex_error *err);
-
 /* What chex_eval_results_report needs. done: one set, or several for external_results.h. */
 struct chex_eval_results {
     const struct chex_eval_settings *s;

@@ -64,7 +64,7 @@ enum chex_status chex_evaluate_score(const struct chex_opt_set *set,
     struct chex_predictions *table = NULL;
     struct chex_published *published = NULL;
     struct chex_eval_figures figures = {0};
-    CHEX_TRY(chex_eval_results_compare(s, &published, err));
+    CHEX_TRY(chex_published_read(s->compare, &published, err));
     enum chex_status st =
         chex_predictions_read(s->predictions, (enum chex_score_kind)s->scores, &table, err);
     if (st == CHEX_OK)

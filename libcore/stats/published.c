@@ -216,36 +216,32 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
     const bool is_bundled =
         strncmp(which, bundled, n) == 0 && (which[n] == ':' || which[n] == '\0');
     char *text = NULL;
-    size_t size = 0;
+    size_t size = chex_published_csv_bytes;
+    *p_out = NULL;
+    if (strcmp(which, "none") == 0)
+        return CHEX_OK;
+    if (!is_bundled && !chex_fs_exists(which))
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--compare %s: no such file; expected a table of AUROCs such as "
+                              "auroc.csv, or published, published:COLUMN or none",
+                              which);
+    if (!is_bundled)
+        CHEX_TRY(chex_table_read(which, FILE_LIMIT_BYTES, &text, &size, err));
+    else if ((text = malloc(size + 1)))
+        memcpy(text, chex_published_csv, size);
     struct chex_published *p = chex_alloc_zeroed(1, sizeof *p);
-    enum chex_status st = p ? CHEX_OK : chex_error_memory(err, "%s", which);
-    if (st == CHEX_OK && is_bundled) {
-        size = chex_published_csv_bytes;
-        text = malloc(size + 1);
-        if (text)
-            memcpy(text, chex_published_csv, size);
-        else
-            st = chex_error_memory(err, "%s", which);
-    } else if (st == CHEX_OK && !chex_fs_exists(which)) {
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "--compare %s: no such file; expected a table of AUROCs such as "
-                            "auroc.csv, or published, published:COLUMN or none",
-                            which);
-    } else if (st == CHEX_OK) {
-        st = chex_table_read(which, FILE_LIMIT_BYTES, &text, &size, err);
-    }
-    if (st == CHEX_OK)
-        st = parse(is_bundled ? "published-auroc.csv" : which, text, size, p, err);
+    enum chex_status st =
+        text && p ? parse(is_bundled ? "published-auroc.csv" : which, text, size, p, err)
+                  : chex_error_memory(err, "%s", which);
     if (st == CHEX_OK && !is_bundled && !(p->file = strdup(which)))
         st = chex_error_memory(err, "%s", which);
     if (st == CHEX_OK && is_bundled)
         st = choose_headline(p, which[n] ? which + n + 1 : NULL, err);
-    if (st == CHEX_OK) {
-        *p_out = p;
-        p = NULL;
-    }
     free(text);
-    chex_published_destroy(p);
+    if (st == CHEX_OK)
+        *p_out = p;
+    else
+        chex_published_destroy(p);
     return st;
 }
 

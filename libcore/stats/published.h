@@ -37,6 +37,7 @@ struct chex_published {
 /* Reads a table. `which` is one of:
  * - "published": the bundled table; the headline is its first official column
  * - "published:NAME": the bundled table; the headline is column NAME
+ * - "none": *p_out is NULL
  * - otherwise a file; the headline is column `auroc`, or the first column
  * CHEX_E_DATA: the file is invalid; the text has file, line and column.
  * CHEX_E_USAGE: NAME does not exist; the text lists all names. */
