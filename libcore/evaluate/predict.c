@@ -125,30 +125,20 @@ static enum chex_status compare_checkpoints(const struct prediction *p, struct c
 /* Begins or continues the results of what they depend on. Only on rank 0. */
 static enum chex_status begin_output(struct prediction *p, struct chex_error *err) {
     const struct chex_image_list *l = p->list;
-    char *lines[] = {
-        chex_fs_format("version of chexnet=%s", CHEXNET_VERSION),
-        chex_fs_format("checkpoint=%s", p->checkpoint_digest),
-        chex_fs_format("list of images=%zu %016llx", l->count, (unsigned long long)l->digest),
-        chex_fs_format("--weights=%s",
-                       p->network.about.weights ? p->network.about.weights : "unknown"),
-        chex_fs_format("--image-size=%d", p->image_px),
-        chex_fs_format("--stored-size=%d", p->stored_px),
-        chex_fs_format("--engine=%s:%s", p->engine.engine->impl->name,
-                       p->engine.engine->impl->variant(p->engine.engine->self)),
-        chex_fs_format("--precision=%s", chex_precision_names[p->engine.precision]),
-        chex_fs_format("--heat-maps=%zu", p->pictures),
-        chex_fs_format("--sheet=%d", p->s->sheet),
-        NULL,
-    };
-    bool good = true;
-    for (size_t i = 0; i + 1 < CHEX_COUNT(lines); i++)
-        good = good && lines[i];
+    const struct chex_engine_impl *impl = p->engine.engine->impl;
+    char *lines = chex_fs_format(
+        "version of chexnet=%s\ncheckpoint=%s\nlist of images=%zu %016llx\n--weights=%s\n"
+        "--image-size=%d\n--stored-size=%d\n--engine=%s:%s\n--precision=%s\n--heat-maps=%zu\n"
+        "--sheet=%d\n",
+        CHEXNET_VERSION, p->checkpoint_digest, l->count, (unsigned long long)l->digest,
+        p->network.about.weights ? p->network.about.weights : "unknown", p->image_px, p->stored_px,
+        impl->name, impl->variant(p->engine.engine->self),
+        chex_precision_names[p->engine.precision], p->pictures, p->s->sheet);
     enum chex_status st =
-        good ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL);
+        lines ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
-        st = chex_partial_begin(p->s->output, (const char *const *)lines, p->s->force, err);
-    for (size_t i = 0; i + 1 < CHEX_COUNT(lines); i++)
-        free(lines[i]);
+        st = chex_partial_begin(p->s->output, lines, p->s->force, err);
+    free(lines);
     return st;
 }
 

@@ -29,25 +29,15 @@ static char *part_path(const char *out, int part) {
 
 /* ---- the run ---- */
 
-static char *text_of(const char *const *lines) {
-    char *text = chex_fs_format("%s", "");
-    for (size_t i = 0; text && lines[i]; i++) {
-        char *longer = chex_fs_format("%s%s\n", text, lines[i]);
-        free(text);
-        text = longer;
-    }
-    return text;
-}
-
 /* The first of our lines that is not in the text of the earlier run. NULL: all are. */
-static const char *first_other(const char *text, const char *const *lines) {
-    for (size_t i = 0; lines[i]; i++) {
+static const char *first_other(const char *text, const char *lines) {
+    for (size_t n; *lines; lines += n) {
         const char *at = text;
-        const size_t n = strlen(lines[i]);
-        while (at && !(strncmp(at, lines[i], n) == 0 && at[n] == '\n'))
+        n = strcspn(lines, "\n") + 1;
+        while (at && strncmp(at, lines, n) != 0)
             at = (at = strchr(at, '\n')) ? at + 1 : NULL;
         if (!at)
-            return lines[i];
+            return lines;
     }
     return NULL;
 }
@@ -60,8 +50,8 @@ static enum chex_status refuse(const char *out, const char *line, struct chex_er
 }
 
 /* *same_out: the folder belongs to a run with these lines. */
-static enum chex_status compare(const char *out, const char *run, const char *const *lines,
-                                bool force, bool *same_out, struct chex_error *err) {
+static enum chex_status compare(const char *out, const char *run, const char *lines, bool force,
+                                bool *same_out, struct chex_error *err) {
     char *text = NULL;
     *same_out = false;
     if (!chex_fs_exists(run))
@@ -84,22 +74,20 @@ static enum chex_status make_folders(const char *folder, struct chex_error *err)
     return CHEX_OK;
 }
 
-enum chex_status chex_partial_begin(const char *out, const char *const *lines, bool force,
+enum chex_status chex_partial_begin(const char *out, const char *lines, bool force,
                                     struct chex_error *err) {
-    char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME), *text = text_of(lines);
+    char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME);
     char *run = folder ? chex_fs_join(folder, "run") : NULL;
     bool same = false;
-    enum chex_status st =
-        text && run ? compare(out, run, lines, force, &same, err) : no_memory(err);
+    enum chex_status st = run ? compare(out, run, lines, force, &same, err) : no_memory(err);
     if (st == CHEX_OK && !same) {
         st = chex_fs_remove_tree(folder, err);
         if (st == CHEX_OK)
             st = make_folders(folder, err);
         if (st == CHEX_OK)
-            st = chex_fs_write(run, text, strlen(text), err);
+            st = chex_fs_write(run, lines, strlen(lines), err);
     }
     free(folder);
-    free(text);
     free(run);
     return st;
 }

@@ -39,11 +39,12 @@ struct chex_partial_index {
     int parts;   /* larger than the number of any file */
 };
 
-/* Creates the folder for a run with these lines (NULL at the end), or accepts the one of an earlier
- * run with the same lines. Not collective: rank 0 calls it under the lock of `out`.
+/* Creates the folder for a run with these lines (text, each ends in a line feed), or accepts the
+ * one of an earlier run with the same lines. Not collective: rank 0 calls it under the lock of
+ * `out`.
  * - CHEX_E_USAGE: an unfinished run with other values; the text names the first. With `force` that
  *   run is removed instead. */
-enum chex_status chex_partial_begin(const char *out, const char *const *lines, bool force,
+enum chex_status chex_partial_begin(const char *out, const char *lines, bool force,
                                     struct chex_error *err);
 
 /* Finds all valid lines. The caller calls chex_partial_index_release, after an error too. */
