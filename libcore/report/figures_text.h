@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Figures, subgroups, shortcuts and sets as JSON and as tables for people. One list of columns names
- * each figure, so that files, tables, report.html and the model card have the same ones.
+ * Figures, subgroups, shortcuts and sets as JSON and as tables for people. One list of columns
+ * names each figure, so that files, tables, report.html and the model card have the same ones.
  */
 #ifndef CHEX_REPORT_FIGURES_TEXT_H
 #define CHEX_REPORT_FIGURES_TEXT_H
