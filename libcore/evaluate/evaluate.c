@@ -16,7 +16,6 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "evaluate/compute.h"
-#include "evaluate/external_results.h"
 #include "evaluate/output.h"
 #include "evaluate/results.h"
 #include "evaluate/run_engine.h"
@@ -57,13 +56,9 @@ struct evaluation {
 
 /* ---- checks: does the network's file fit the data? ---- */
 
-/* Names of classes as "A, B, ..." */
-static void list_name(char *out, size_t size, const char *name) {
-    const size_t n = strlen(out);
-    if (n + 8 < size)
-        snprintf(out + n, size - n, "%s%s", n ? ", " : "", name);
-    if (strlen(out) + 1 == size)
-        memcpy(out + size - 4, "...", 4);
+/* Lists a name: "A, B, ..." */
+static void list_name(struct chex_text_line *list, const char *name) {
+    chex_text_append(list, "%s%s", list->used ? ", " : "", name);
 }
 
 /* The network's class names: those of its file, else those of the first set. */
@@ -89,16 +84,17 @@ static int find_common(struct evaluation *e, int *set_class) {
 /* Warns of findings that only the network or only the set has. Rank 0. */
 static void warn_of_others(const struct evaluation *e) {
     char missing[400] = "", unknown[400] = "";
+    struct chex_text_line m = {missing, sizeof missing, 0}, u = {unknown, sizeof unknown, 0};
     char *const *names = network_names(e);
     for (int c = 0; c < e->network.net->classes; c++)
         if (e->set_class[c] < 0)
-            list_name(missing, sizeof missing, names[c]);
+            list_name(&m, names[c]);
     for (int k = 0; k < e->set->classes; k++) {
         bool found = false;
         for (int c = 0; c < e->network.net->classes; c++)
             found = found || e->set_class[c] == k;
         if (!found)
-            list_name(unknown, sizeof unknown, e->set->class_names[k]);
+            list_name(&u, e->set->class_names[k]);
     }
     if (missing[0])
         chex_warn("%s does not state these findings of the network, which have no AUROC: %s",
@@ -146,10 +142,11 @@ static enum chex_status match_classes(struct evaluation *e, struct chex_error *e
                               classes, dir, common);
     if (!common) {
         char own[200] = "", other[200] = "";
+        struct chex_text_line l = {own, sizeof own, 0}, r = {other, sizeof other, 0};
         for (int c = 0; c < classes; c++)
-            list_name(own, sizeof own, network_names(e)[c]);
+            list_name(&l, network_names(e)[c]);
         for (int k = 0; k < e->set->classes; k++)
-            list_name(other, sizeof other, e->set->class_names[k]);
+            list_name(&r, e->set->class_names[k]);
         return chex_error_set(err, CHEX_E_DATA,
                               "%s and %s have no finding in common: the network has %s; the set "
                               "has %s",
@@ -249,12 +246,12 @@ static enum chex_status choose_split(struct evaluation *e, bool log, size_t *row
     const struct chex_eval_settings *s = e->s;
     size_t rows[CHEX_SPLIT_COUNT], whole = 0;
     char have[80] = "";
+    struct chex_text_line list = {have, sizeof have, 0};
     for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
-        size_t n = strlen(have);
         CHEX_TRY(chex_set_rows(e->data, (enum chex_split)k, &rows[k], err));
         whole += rows[k];
         if (rows[k])
-            snprintf(have + n, sizeof have - n, "%s%s", n ? ", " : "", chex_split_names[k]);
+            list_name(&list, chex_split_names[k]);
     }
     e->split = (enum chex_split)s->split;
     if (chex_opt_origin(e->options, "split") == CHEX_FROM_DEFAULT && rows[CHEX_ALL] &&

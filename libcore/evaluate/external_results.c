@@ -3,7 +3,7 @@
  * Results of several sets: the files of each set in a folder of its name, and external.json and
  * external.csv above them. All of them appear together or not at all.
  */
-#include "evaluate/external_results.h"
+#include "evaluate/results.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -20,7 +20,6 @@
 #include "base/text.h"
 #include "infer/features.h"
 #include "infer/image_loader.h"
-#include "infer/predict_map.h"
 #include "infer/split_run.h"
 
 enum { BLOCK = 64, BATCHES_IN_RING = 4, BATCHES_IN_ROUND = 16 };

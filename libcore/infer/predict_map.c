@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws heat maps of predicted images (predict_map.h).
+ * Draws heat maps of predicted images (predict_images.h).
  */
-#include "infer/predict_map.h"
-
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fs.h"
 #include "infer/cam_picture.h"
+#include "infer/predict_images.h"
 #include "infer/split_run.h"
 
 static const double opacity = 0.55; /* of the strongest evidence, as in chex-eval cam */

@@ -2,6 +2,8 @@
  *
  * Calibration in report.html: the reliability diagrams and the table of figures.
  */
+#include <string.h>
+
 #include "base/textfile.h"
 #include "report/figures_text.h"
 #include "report/html.h"
@@ -19,8 +21,9 @@ static void put_table(FILE *to, const struct chex_report *r) {
                                              : "not fitted";
         chex_html_begin_row(to, s->name);
         for (int i = 1; i < CHEX_CLASS_COLUMNS; i++) {
-            const bool fitted = chex_class_columns[i].digits == 2;
-            chex_html_figure(to, &chex_class_columns[i], f, fitted ? reason : "no image");
+            const bool fitted = strncmp(chex_class_columns[i].key, "calibration_", 12) == 0;
+            chex_html_figure(to, &chex_class_columns[i], f,
+                             fitted || s->positives || s->negatives ? reason : "no image");
         }
         chex_html_number(to, "ECE if calibrated", f->calibration.ece_expected, 4, NULL);
         fputs("</tr>\n", to);

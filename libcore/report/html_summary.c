@@ -3,37 +3,35 @@
  * The head numbers of report.html, and what was evaluated with what.
  */
 #include <math.h>
-#include <string.h>
+#include <stdarg.h>
 
 #include "base/textfile.h"
 #include "label/labels.h"
 #include "report/html.h"
 
-static void put_card(FILE *to, const char *kind, const char *value, const char *what) {
-    fprintf(to, "<div class=\"card%s\"><b>%s</b>", kind, value);
-    chex_put_xml(to, what);
-    fputs("</div>\n", to);
+static void put_card(FILE *to, const char *kind, const char *what, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static void put_card(FILE *to, const char *kind, const char *what, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fprintf(to, "<div class=\"card%s\"><b>", kind);
+    vfprintf(to, fmt, args);
+    fprintf(to, "</b>%s</div>\n", what);
+    va_end(args);
 }
 
 static void put_cards(FILE *to, const struct chex_scores *s) {
-    char value[48], what[96] = "mean AUROC";
+    char what[96] = "mean AUROC";
     fputs("<div class=\"cards\">\n", to);
-    if (isnan(s->mean))
-        snprintf(value, sizeof value, "undefined");
-    else
-        snprintf(value, sizeof value, "%.4f", s->mean);
     if (!isnan(s->mean_interval.low))
         snprintf(what, sizeof what, "mean AUROC, 95 %% interval %.3f to %.3f", s->mean_interval.low,
                  s->mean_interval.high);
-    put_card(to, " main", value, what);
-    snprintf(value, sizeof value, "%d of %d", s->defined, s->classes);
-    put_card(to, "", value, "findings defined");
-    snprintf(value, sizeof value, "%zu", s->table->rows);
-    put_card(to, "", value, "images, each counted once");
-    if (s->patients) {
-        snprintf(value, sizeof value, "%zu", s->patients);
-        put_card(to, "", value, "patients");
-    }
+    put_card(to, " main", what, isnan(s->mean) ? "undefined" : "%.4f", s->mean);
+    put_card(to, "", "findings defined", "%d of %d", s->defined, s->classes);
+    put_card(to, "", "images, each counted once", "%zu", s->table->rows);
+    if (s->patients)
+        put_card(to, "", "patients", "%zu", s->patients);
     fputs("</div>\n", to);
 }
 

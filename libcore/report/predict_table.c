@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/text.h"
 #include "base/textfile.h"
 #include "infer/predict_images.h"
 #include "infer/predict_line.h"
 #include "report/contact_sheet.h"
+#include "stats/predictions.h"
 
 struct table {
     const struct chex_predict_config *c;
@@ -79,24 +79,17 @@ each_line(struct table *t, void (*use)(struct table *t, const struct chex_predic
     return CHEX_OK;
 }
 
-static void write_columns(const struct table *t, const char *prefix) {
-    for (int c = 0; c < t->c->engine->config.net->classes; c++) {
-        char *name = chex_fs_format("%s%s", prefix, t->c->class_names[c]);
-        putc(',', t->predictions);
-        chex_text_put_cell(t->predictions, name ? name : "");
-        free(name);
-    }
-}
-
 static void write_headers(const struct table *t) {
     const struct chex_deployment *d = t->c->deployment;
+    char *const *names = t->c->class_names;
+    const int classes = t->c->engine->config.net->classes;
     fprintf(t->predictions, "image_id%s%s", t->has_study ? ",study_id" : "",
             t->has_series ? ",series_id" : "");
-    write_columns(t, "p_");
+    chex_predictions_put_columns(t->predictions, "p_", names, classes);
     if (d)
-        write_columns(t, "d_");
+        chex_predictions_put_columns(t->predictions, "d_", names, classes);
     if (chex_deployment_recalibrates(d))
-        write_columns(t, "c_");
+        chex_predictions_put_columns(t->predictions, "c_", names, classes);
     fprintf(t->predictions, "%s,flags\n", d && d->features ? ",distance" : "");
     fputs("image_id,reason\n", t->rejected);
 }

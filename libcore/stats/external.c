@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "stats/delong.h"
-#include "stats/gap.h"
 
 static void fill_cell(const struct chex_external_set *set, int c, struct chex_external_cell *cell) {
     const struct chex_class_score *score = &set->scores->per_class[c];

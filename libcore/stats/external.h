@@ -4,7 +4,7 @@
  * the figures of every other set are compared with those of the first.
  *
  * The sets hold different patients, so differences have the intervals of independent figures
- * (stats/gap.h with correlation 0). A patient who is in two sets would make them too wide, not too
+ * (chex_gap with correlation 0). A patient who is in two sets would make them too wide, not too
  * narrow.
  */
 #ifndef CHEX_STATS_EXTERNAL_H

@@ -99,4 +99,16 @@ struct chex_error_of chex_error_of_parts(const double *part, size_t clusters);
 struct chex_interval chex_figure_interval(double value, const struct chex_error_of *e);
 struct chex_interval chex_figure_logit_interval(double value, const struct chex_error_of *e);
 
+/* ---- the difference of two figures ---- */
+
+/* a minus b, with the interval of MOVER (Zou and Donner 2008): the distances of the ends of both
+ * intervals from their figures are combined as standard errors are. correlation: of the two
+ * estimates, 0 for different patients. The interval is NaN if one of the intervals is. */
+struct chex_figure chex_gap(const struct chex_figure *a, const struct chex_figure *b,
+                            double correlation);
+
+/* The correlation of two estimates from the contributions of the same clusters. 0 if one of them
+ * has no variance. */
+double chex_gap_correlation(const double *a, const double *b, size_t clusters);
+
 #endif

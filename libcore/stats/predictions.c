@@ -80,21 +80,21 @@ void chex_predictions_destroy(struct chex_predictions *p) {
     free(p);
 }
 
-/* Writes prefix and class name as one CSV field, quoted if needed. */
-static void put_column(FILE *f, const char *prefix, const char *class_name) {
-    char *name = chex_fs_format("%s%s", prefix, class_name);
-    putc(',', f);
-    chex_text_put_cell(f, name ? name : "");
-    free(name);
+void chex_predictions_put_columns(FILE *to, const char *prefix, char *const *class_names,
+                                  int classes) {
+    for (int c = 0; c < classes; c++) {
+        char *name = chex_fs_format("%s%s", prefix, class_names[c]);
+        putc(',', to);
+        chex_text_put_cell(to, name ? name : "");
+        free(name);
+    }
 }
 
 static void write_table(FILE *f, const struct chex_predictions *p) {
     const unsigned facts = chex_facts_known(p);
     fputs("image_id,patient_id", f);
-    for (int c = 0; c < p->classes; c++)
-        put_column(f, "y_", p->class_names[c]);
-    for (int c = 0; c < p->classes; c++)
-        put_column(f, "p_", p->class_names[c]);
+    chex_predictions_put_columns(f, "y_", p->class_names, p->classes);
+    chex_predictions_put_columns(f, "p_", p->class_names, p->classes);
     chex_facts_put_names(f, facts);
     putc('\n', f);
     for (size_t i = 0; i < p->rows; i++) {

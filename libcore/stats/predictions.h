@@ -15,6 +15,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/error.h"
 #include "label/values.h"
@@ -51,6 +52,10 @@ enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct c
 /* Writes the file atomically (temporary name, then rename). */
 enum chex_status chex_predictions_write(const char *path, const struct chex_predictions *p,
                                         struct chex_error *err);
+
+/* Writes ",PREFIXCLASS" for each class, quoted if needed. */
+void chex_predictions_put_columns(FILE *to, const char *prefix, char *const *class_names,
+                                  int classes);
 
 /* The values that the p_ columns of a table may have. */
 enum chex_score_kind {

@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "stats/delong.h"
-#include "stats/gap.h"
 
 enum { AUROC = CHEX_SUBGROUP_AUROC, TPR = CHEX_SUBGROUP_SENSITIVITY, FPR = CHEX_SUBGROUP_FPR };
 

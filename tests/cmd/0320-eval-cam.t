@@ -116,7 +116,7 @@ refuse() {
 }
 refuse 2 "the network has no finding 'Nodul'; did you mean Nodule\?" --class Nodul
 refuse 2 "'plural thickening'; did you mean Pleural_Thickening\?" --class 'Mass,plural thickening'
-refuse 2 "the network has no finding '' \(it has Atelectasis, " --class Mass,
+refuse 2 "the network has no finding '' \(it has Mass, " --class Mass,
 refuse 2 'a crop of 64 px of an image resized to 36 px' --image-size 64
 refuse 2 'alpha' --alpha 1.5
 refuse 2 'ends in .png' --output none.jpg

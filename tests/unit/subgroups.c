@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "ranking.h"
 #include "stats/delong.h"
-#include "stats/gap.h"
 #include "stats/shortcuts.h"
 #include "stats/stratified.h"
 #include "stats/unit_scores.h"
