@@ -174,6 +174,26 @@ static void count_item(void *arg, size_t item, int worker) {
     atomic_fetch_add((atomic_size_t *)arg, item + 1);
 }
 
+/* Items from 5 on fail; `arg` counts the items that began. */
+static enum chex_status fail_from_5(void *arg, size_t item, int worker, struct chex_error *err) {
+    (void)worker;
+    atomic_fetch_add((atomic_size_t *)arg, 1);
+    return item < 5 ? CHEX_OK : chex_error_set(err, CHEX_E_DATA, "item %zu", item);
+}
+
+static void pool_errors(void) {
+    struct chex_error err = {0};
+    for (int threads = 0; threads <= 4; threads += 2) {
+        struct chex_pool *p = NULL;
+        atomic_size_t begun = 0;
+        if (threads)
+            OK_STATUS(chex_pool_create(threads, &p, &err), CHEX_OK, err, NULL);
+        OK_STATUS(chex_pool_try_on(p, 1000, fail_from_5, &begun, &err), CHEX_E_DATA, err, "item 5");
+        OK(begun < 1000, "%d threads begin no item long after a failure", threads);
+        chex_pool_destroy(p);
+    }
+}
+
 static void pool(void) {
     const int counts[] = {1, 2, 3, 4, 32, 33, 100};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -393,6 +413,7 @@ int main(void) {
     errors();
     random_numbers();
     pool();
+    pool_errors();
     cpus();
     files();
     OK(chex_alloc_aligned(SIZE_MAX, 8) == NULL, "an overflowing size is refused");

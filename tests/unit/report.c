@@ -4,10 +4,12 @@
  * files are what they claim to be.
  */
 #include "report/report.h"
+#include "report/table.h"
 
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/result.h"
 #include "base/rng.h"
 #include "base/textfile.h"
 #include "infer/cases.h"
@@ -443,6 +445,25 @@ static void test_full_disk(void) {
     free(path);
 }
 
+static void test_csv(void) {
+    struct chex_error err = {0};
+    char *text = NULL;
+    size_t size = 0;
+    json_t *lost = NULL;
+    FILE *f = open_memstream(&text, &size);
+    OK_STATUS(chex_csv_write(f, "class=name,n,share,other?,flag,absent",
+                             json_pack("[{s:s,s:i,s:n,s:n,s:b}]", "name", "a,b", "n", 3, "share",
+                                       "other", "flag", 1),
+                             &err),
+              CHEX_OK, err, NULL);
+    fclose(f);
+    OK(strcmp(text, "class,n,share,other,flag,absent\n\"a,b\",3,nan,,1,\n") == 0,
+       "null is nan or, after ?, empty like a missing key: %s", text);
+    free(text);
+    chex_json_append(&lost, json_integer(1));
+    OK_STATUS(chex_csv_write(stderr, "n", lost, &err), CHEX_E_RESOURCE, err, "out of memory");
+}
+
 int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
@@ -455,6 +476,7 @@ int main(void) {
     test_choice(table);
     test_hostile_texts();
     test_full_disk();
+    test_csv();
     chex_predictions_destroy(table);
     chex_fs_remove_tree(dir, &err);
     return tap_done();
