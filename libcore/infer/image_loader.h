@@ -50,8 +50,8 @@ struct chex_image_loader;
 enum chex_status chex_image_loader_create(const struct chex_image_loader_config *config,
                                           struct chex_image_loader **loader_out,
                                           struct chex_error *err);
-void chex_image_loader_destroy(
-    struct chex_image_loader *loader); /* NULL allowed; stops the workers */
+/* Stops the workers. NULL allowed. */
+void chex_image_loader_destroy(struct chex_image_loader *loader);
 
 /* Waits for the next image in order. It is valid until it is released. Call it `count` times at
  * most. An image that cannot be used is no error: `reason` says why. Errors are those of the

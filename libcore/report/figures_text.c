@@ -127,7 +127,9 @@ enum chex_status chex_figures_put_curves(FILE *to, const struct chex_report *rep
 
 /* ---- tables ---- */
 
-void chex_figures_source(const struct chex_figures *f, char *buf, size_t size) {
+/* How the thresholds were chosen, as a sentence without full stop: "thresholds by youden on these
+ * images: ...". */
+static void describe_source(const struct chex_figures *f, char *buf, size_t size) {
     const struct chex_figures_config *k = &f->config;
     const char *rule = k->rule_text ? k->rule_text : "an unknown rule";
     switch (k->source) {
@@ -202,7 +204,7 @@ static void print_notes(FILE *to, const struct chex_scores *s, const struct chex
             "a single %s decides the figure\n",
             chex_cluster_names[s->config.cluster], chex_cluster_names[s->config.cluster],
             chex_cluster_names[s->config.cluster]);
-    chex_figures_source(f, source, sizeof source);
+    describe_source(f, source, sizeof source);
     fprintf(to, "%s\n", source);
     if (f->calibrated)
         fprintf(to, "probabilities are recalibrated (%s)\n", f->config.recalibration);

@@ -31,10 +31,6 @@ void chex_figures_print_operating(FILE *to, const struct chex_scores *s,
 void chex_figures_print_calibration(FILE *to, const struct chex_scores *s,
                                     const struct chex_figures *f);
 
-/* How the thresholds were chosen, as a sentence without full stop: "thresholds by youden on these
- * images: ...". */
-void chex_figures_source(const struct chex_figures *f, char *buf, size_t size);
-
 /* ---- subgroups_text.c, shortcuts_text.c ---- */
 
 /* The objects `subgroups` and `shortcuts` of auroc.json. NULL: out of memory. */

@@ -22,7 +22,7 @@ static const char *const expected[CHEX_FACT_COUNT] = {
     [CHEX_FACT_SEX] = "M, F, male, female or unknown", [CHEX_FACT_WIDTH] = "pixels from 1 to 65535",
     [CHEX_FACT_HEIGHT] = "pixels from 1 to 65535",     [CHEX_FACT_BRIGHTNESS] = "0 to 1"};
 
-bool chex_fact_is_known(const struct chex_row_facts *f, enum chex_fact fact) {
+static bool is_known(const struct chex_row_facts *f, enum chex_fact fact) {
     switch (fact) {
     case CHEX_FACT_STUDY_ID: return f->study_id && f->study_id[0];
     case CHEX_FACT_SOURCE: return f->source && f->source[0];
@@ -43,7 +43,7 @@ unsigned chex_facts_known(const struct chex_predictions *p) {
     unsigned mask = 0;
     for (size_t i = 0; p->facts && i < p->rows; i++)
         for (unsigned k = 0; k < CHEX_FACT_COUNT; k++)
-            if (!(mask >> k & 1) && chex_fact_is_known(&p->facts[i], (enum chex_fact)k))
+            if (!(mask >> k & 1) && is_known(&p->facts[i], (enum chex_fact)k))
                 mask |= 1u << k;
     return mask;
 }
@@ -72,7 +72,7 @@ void chex_facts_put_cells(FILE *to, unsigned mask, const struct chex_row_facts *
     for (unsigned k = 0; k < CHEX_FACT_COUNT; k++)
         if (mask >> k & 1) {
             putc(',', to);
-            if (chex_fact_is_known(f, (enum chex_fact)k))
+            if (is_known(f, (enum chex_fact)k))
                 put_cell(to, (enum chex_fact)k, f);
         }
 }

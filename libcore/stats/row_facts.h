@@ -27,9 +27,6 @@ enum chex_fact {
 /* The name of the column. */
 extern const char *const chex_fact_names[CHEX_FACT_COUNT];
 
-/* Whether the fact is known for a row. */
-bool chex_fact_is_known(const struct chex_row_facts *f, enum chex_fact fact);
-
 /* ---- writing: the columns after those of the classes ---- */
 
 /* A mask of 1 << enum chex_fact: the facts that are known for at least one row. */
