@@ -175,14 +175,13 @@ static void count_item(void *arg, size_t item, int worker) {
 }
 
 /* Items from 5 on fail; `arg` counts the items that began. */
-static enum chex_status fail_from_5(void *arg, size_t item, int worker, struct chex_error *err) {
+static enum chex_status fail_from_5(void *arg, size_t item, int worker, struct chex_error *e) {
     (void)worker;
     atomic_fetch_add((atomic_size_t *)arg, 1);
-    return item < 5 ? CHEX_OK : chex_error_set(err, CHEX_E_DATA, "item %zu", item);
+    return item < 5 ? CHEX_OK : chex_error_set(e, CHEX_E_DATA, "item %zu", item);
 }
 
 static void pool_errors(void) {
-    struct chex_error err = {0};
     for (int threads = 0; threads <= 4; threads += 2) {
         struct chex_pool *p = NULL;
         atomic_size_t begun = 0;

@@ -46,7 +46,6 @@ static void check_numpy(void) {
     const float images[2 * COUNT] = {1, 2, 3, 4, 100, 0, 0, 0};
     float vectors[ROWS * COUNT];
     double d[2] = {NAN, NAN}, worst = 0;
-    struct chex_error err = {0};
     struct chex_pool *pool = NULL;
     fill(vectors, ROWS, COUNT);
     struct chex_features *f = fitted(vectors, ROWS, COUNT, 1);
