@@ -60,13 +60,11 @@ static void captured(void) {
     OK(memcmp(first, second, t.out.b.count * sizeof *first) == 0,
        "a captured forward pass gives the same bits at its second launch");
     st_check_stats(&t.out, second, &t.f.stats, "captured");
-    free(first);
-    free(second);
     algo.algo->release(state);
     GT_OK(cudaGraphExecDestroy(exec));
     GT_OK(cudaGraphDestroy(graph));
     GT_OK(cudaStreamDestroy(stream));
-    ct_free(&t);
+    gt_release_all();
 }
 
 static void refusals(void) {
@@ -81,7 +79,7 @@ static void refusals(void) {
     t.f.in.n = t.f.out.n = 1 << 20;
     OK_STATUS(gpu_conv_algo_dnn.prepare(&t.device, &t.f, NULL, &state, &err), CHEX_E_ENV, err,
               "2^31 - 1");
-    ct_free(&t);
+    gt_release_all();
 }
 
 static void record(const char *path) {
@@ -111,5 +109,5 @@ int main(void) {
     refusals();
     if (getenv("CHEX_TEST_RECORD"))
         record(getenv("CHEX_TEST_RECORD"));
-    return ct_done();
+    return st_done();
 }

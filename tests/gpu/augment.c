@@ -5,7 +5,7 @@
  */
 #include "input/augment.h"
 #include "base/alloc.h"
-#include "gpu_test.h"
+#include "gpu/gpu_test.h"
 #include "input/augment_private.h"
 
 struct shape {
@@ -15,9 +15,7 @@ struct shape {
 /* Noise, and here and there a run of black or white. */
 static uint8_t *make_rows(const struct shape *s) {
     const size_t count = (size_t)s->n * (size_t)s->stored * (size_t)s->stored;
-    uint8_t *rows = malloc(count);
-    if (!rows)
-        exit(1);
+    uint8_t *rows = gt_take(count, 1);
     for (size_t i = 0; i < count; i++) {
         const uint32_t r = chex_rng(3, CHEX_RNG_TEST, i, 5).v[0];
         const uint32_t kind = chex_rng(3, CHEX_RNG_TEST, i / 37, 6).v[0] % 4;
@@ -52,11 +50,10 @@ static void one(const struct shape *s, int kind) {
     const size_t out_px = (size_t)s->size * (size_t)s->size, n = (size_t)s->n;
     enum { BEHIND = 64 };
     uint8_t *rows = make_rows(s);
-    struct gpu_crop *crops = calloc(n, sizeof *crops);
-    float *want = malloc(n * out_px * sizeof *want);
+    struct gpu_crop *crops = gt_take(n, sizeof *crops);
+    float *want = gt_host(n * out_px);
     void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(s->stored, s->size));
-    if (!crops || !want || !scratch)
-        exit(1);
+    BAIL_UNLESS(scratch, "out of memory");
     bool contrast = false;
     for (int i = 0; i < s->n; i++) {
         const struct chex_crop c = crop_of(s, kind, i);
@@ -74,11 +71,7 @@ static void one(const struct shape *s, int kind) {
         behind = behind && isnan(is[i]);
     OK(memcmp(is, want, n * out_px * sizeof *is) == 0 && behind, "%d of %d px to %d px: %s", s->n,
        s->stored, s->size, kind_names[kind]);
-    free(rows);
-    free(crops);
-    free(want);
     free(scratch);
-    free(is);
     gt_release_all();
 }
 

@@ -13,7 +13,6 @@
 #include "engine/kernel_choices.h"
 #include "gpu/gpu_test.h"
 #include "op/net.h"
-#include "small_net.h"
 
 static const struct setting setting = {"dense block", 32, 2, 2, CHEX_BF16};
 static const struct chex_engine_choices *entries;
@@ -47,13 +46,8 @@ static struct chex_net *make_net(void) {
 static struct cuda_engine *make(void) {
     struct chex_error err = {0};
     void *self = NULL;
-    const struct chex_engine_config config = {.net = net,
-                                              .image_size = setting.size,
-                                              .batch = setting.batch,
-                                              .precision = setting.precision,
-                                              .threads = 1,
-                                              .training = true,
-                                              .variant = "s4"};
+    struct chex_engine_config config = test_config(net, &setting);
+    config.variant = "s4";
     BAIL_UNLESS(chexnet_engine_cuda.create(&config, &self, &err) == CHEX_OK, "%s", err.text);
     return self;
 }
@@ -158,13 +152,9 @@ static void fixed(void) {
 /* One step; the state after it, and its loss. */
 static double step(struct cuda_engine *e, float *state) {
     struct chex_error err = {0};
-    const size_t area = (size_t)setting.size * (size_t)setting.size;
-    float *pixels = chex_alloc_zeroed((size_t)setting.n * area, sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)setting.n * CLASSES, 1);
+    const struct chex_batch batch = make_batch(&setting);
     float *begin = make_state(net), *grad = chexnet_engine_cuda.device->grad_alloc(e);
-    BAIL_UNLESS(pixels && labels && grad, "out of memory");
-    fill_batch(&setting, pixels, labels);
-    const struct chex_batch batch = {setting.n, pixels, labels};
+    BAIL_UNLESS(grad, "out of memory");
     const struct chex_update u = {
         .optim = CHEX_SGD, .lr = 0.01, .momentum = 0.9, .step = 1, .grad_scale = 1};
     struct chex_pass_result r;
@@ -176,8 +166,7 @@ static double step(struct cuda_engine *e, float *state) {
                 "%s", err.text);
     impl->device->grad_free(e, grad);
     free(begin);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
     return r.loss;
 }
 
@@ -220,10 +209,6 @@ static void bits(const char *by_shared, const char *chosen) {
     OK(fabs(losses[0] - loss) < 1e-2 * loss, "other choices give the same loss within rounding");
     free(first);
     free(back);
-    free(plain);
-    free(again);
-    free(one);
-    free(other);
 }
 
 static void unknown(const char *chosen) {

@@ -38,60 +38,27 @@ static const struct ct_shape with_variants[] = {
     {GPU_F16, {1, 1, 0}, 160, 160, 1, 7, false, false, true, false, 2, 0, 0},
 };
 
-/* A NaN passes the ReLU and stays in its pixel. */
-static void not_a_number(void) {
-    const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 64, 1, 7, true, true, 0, 0, 1, 0, 0};
-    struct ct t = ct_make(&algo, &s);
-    const uint16_t nan_bits = 0x7fc1;
-    const size_t pixel = 5;
-    size_t wrong = 0;
-    GT_OK(cudaMemcpy((uint16_t *)t.in.map.data + pixel * (size_t)t.in.map.pitch + 9, &nan_bits, 2,
-                     cudaMemcpyHostToDevice));
-    GT_OK(gpu_conv_algo_1x1.forward(&t.device, NULL, &t.f, NULL, NULL));
-    float *now = gt_download_as(s.type, t.out.b.device, t.out.b.count);
-    for (size_t p = 0; p < st_pixels(&t.out); p++)
-        for (int c = 0; c < s.out; c++)
-            wrong += (isnan(st_at(&t.out, now, p, c)) != 0) != (p == pixel);
-    OK(wrong == 0, "a NaN reaches every output of its pixel and no other");
-    free(now);
-    ct_free(&t);
-}
-
 static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 128, 1, 3, true, true, true, true, 4, 0, 0};
     struct ct t = ct_make(&algo, &s);
-    struct gpu_device d = t.device;
-    struct gpu_conv_forward f = t.f;
-    d.capability = 75;
-    OK(!gpu_conv_algo_1x1.fits(&d, &f, NULL) && !gpu_conv_algo_1x1.fits(&d, NULL, &t.b),
-       "capability 7.5 is refused");
-    d = t.device;
-    d.shared_max = 40 << 10;
-    OK(!gpu_conv_algo_1x1.fits(&d, &f, NULL) && !gpu_conv_algo_1x1.fits(&d, NULL, &t.b),
-       "40 KiB of shared memory are refused");
-    f.window = (struct gpu_window){1, 2, 0};
-    OK(!gpu_conv_algo_1x1.fits(&t.device, &f, NULL), "a stride is refused");
-    f.window = (struct gpu_window){3, 1, 1};
-    OK(!gpu_conv_algo_1x1.fits(&t.device, &f, NULL), "3x3 is refused");
-    f = t.f;
-    f.in.type = f.out.type = GPU_F32;
-    OK(!gpu_conv_algo_1x1.fits(&t.device, &f, NULL), "fp32 is refused");
-    f = t.f;
-    f.in.channels = 40;
-    OK(!gpu_conv_algo_1x1.fits(&t.device, &f, NULL), "40 channels are refused");
-    f = t.f;
-    f.norm.relu = false;
-    OK(!gpu_conv_algo_1x1.fits(&t.device, &f, NULL), "a batch norm without ReLU is refused");
-    ct_free(&t);
+    CT_REFUSED(t, d.capability = 75, CT_FORWARD, "capability 7.5 is refused");
+    CT_REFUSED(t, d.capability = 75, CT_BACKWARD, "and backward");
+    CT_REFUSED(t, d.shared_max = 40 << 10, CT_FORWARD, "40 KiB of shared memory are refused");
+    CT_REFUSED(t, d.shared_max = 40 << 10, CT_BACKWARD, "and backward");
+    CT_REFUSED(t, f.window.stride = 2, CT_FORWARD, "a stride is refused");
+    CT_REFUSED(t, (f.window = (struct gpu_window){3, 1, 1}), CT_FORWARD, "3x3 is refused");
+    CT_REFUSED(t, f.in.type = f.out.type = GPU_F32, CT_FORWARD, "fp32 is refused");
+    CT_REFUSED(t, f.in.channels = 40, CT_FORWARD, "40 channels are refused");
+    CT_REFUSED(t, f.norm.relu = false, CT_FORWARD, "a batch norm without ReLU is refused");
+    gt_release_all();
 }
 
 int main(void) {
     ct_init(80, 1024 * 512);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        ct_check(&algo, &shapes[i]);
+    ct_check_all(&algo, shapes, sizeof shapes / sizeof *shapes);
     for (size_t i = 0; i < sizeof with_variants / sizeof *with_variants; i++)
         ct_variants(&algo, &with_variants[i]);
-    not_a_number();
+    ct_not_a_number(&algo);
     refusals();
-    return ct_done();
+    return st_done();
 }

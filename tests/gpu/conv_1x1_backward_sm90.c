@@ -53,32 +53,23 @@ static void few_clusters(void) {
     struct ct t = ct_make(&algo, &shapes[0]);
     OK(warnings(&t, "2") == 0, "a device that runs all planned clusters at once has no warning");
     OK(warnings(&t, "1") == 1, "a device that runs fewer clusters than planned is warned of once");
-    ct_free(&t);
+    gt_release_all();
 }
 #endif
 
 static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 160, 128, 1, 3, true, true, 1, 1, 4, 0, 0};
     struct ct t = ct_make(&algo, &s);
-    struct gpu_device d = t.device;
-    struct gpu_conv_backward b = t.b;
-    OK(!algo.algo->fits(&d, &t.f, NULL), "a forward convolution is refused");
-    d.capability = 100;
-    OK(!algo.algo->fits(&d, NULL, &b), "capability 10.0 is refused");
-    d = t.device;
-    d.shared_max = 164 << 10;
-    OK(!algo.algo->fits(&d, NULL, &b), "164 KiB of shared memory are refused");
-    b.in_g.data = NULL;
-    OK(!algo.algo->fits(&t.device, NULL, &b), "a weight gradient alone is refused");
-    b = t.b;
-    b.in.channels = b.in_g.channels = 128;
-    OK(!algo.algo->fits(&t.device, NULL, &b),
-       "128 input channels, which one block has, are refused");
-    b.in.channels = b.in_g.channels = 1408;
-    OK(!algo.algo->fits(&t.device, NULL, &b), "11 slices, which no clusters share, are refused");
-    b = t.b;
-    b.out.g.channels = b.out.x.channels = 160;
-    OK(!algo.algo->fits(&t.device, NULL, &b), "160 output channels are refused");
+    CT_REFUSED(t, (void)0, CT_FORWARD, "a forward convolution is refused");
+    CT_REFUSED(t, d.capability = 100, CT_BACKWARD, "capability 10.0 is refused");
+    CT_REFUSED(t, d.shared_max = 164 << 10, CT_BACKWARD, "164 KiB of shared memory are refused");
+    CT_REFUSED(t, b.in_g.data = NULL, CT_BACKWARD, "a weight gradient alone is refused");
+    CT_REFUSED(t, b.in.channels = b.in_g.channels = 128, CT_BACKWARD,
+               "128 input channels, which one block has, are refused");
+    CT_REFUSED(t, b.in.channels = b.in_g.channels = 1408, CT_BACKWARD,
+               "11 slices, which no clusters share, are refused");
+    CT_REFUSED(t, b.out.g.channels = b.out.x.channels = 160, CT_BACKWARD,
+               "160 output channels are refused");
 #ifdef CHEX_GPU_EMULATED
     struct chex_error err = {0};
     void *state = NULL;
@@ -86,7 +77,7 @@ static void refusals(void) {
     OK(algo.algo->prepare(&t.device, NULL, &t.b, &state, &err) != CHEX_OK,
        "a device that runs no cluster is refused: %s", err.text);
 #endif
-    ct_free(&t);
+    gt_release_all();
 }
 
 int main(void) {
@@ -99,8 +90,8 @@ int main(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct ct t = ct_make(&algo, &shapes[i]);
         ct_backward(&t);
-        ct_free(&t);
+        gt_release_all();
     }
     refusals();
-    return ct_done();
+    return st_done();
 }

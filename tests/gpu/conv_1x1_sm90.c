@@ -33,49 +33,19 @@ static const struct ct_shape shapes[] = {
     {GPU_BF16, {1, 1, 0}, 32, 128, 3, 22, true, true, false, false, 40, 0, 0},
 };
 
-/* A NaN passes the ReLU and stays in its pixel. */
-static void not_a_number(void) {
-    const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 64, 1, 7, true, true, 0, 0, 1, 0, 0};
-    struct ct t = ct_make(&algo, &s);
-    const uint16_t nan_bits = 0x7fc1;
-    const size_t pixel = 5;
-    size_t wrong = 0;
-    GT_OK(cudaMemcpy((uint16_t *)t.in.map.data + pixel * (size_t)t.in.map.pitch + 9, &nan_bits, 2,
-                     cudaMemcpyHostToDevice));
-    GT_OK(algo.algo->forward(&t.device, NULL, &t.f, NULL, NULL));
-    float *now = gt_download_as(s.type, t.out.b.device, t.out.b.count);
-    for (size_t p = 0; p < st_pixels(&t.out); p++)
-        for (int c = 0; c < s.out; c++)
-            wrong += (isnan(st_at(&t.out, now, p, c)) != 0) != (p == pixel);
-    OK(wrong == 0, "a NaN reaches every output of its pixel and no other");
-    free(now);
-    ct_free(&t);
-}
-
 static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 128, 1, 3, true, true, true, true, 4, 0, 0};
     struct ct t = ct_make(&algo, &s);
-    struct gpu_device d = t.device;
-    struct gpu_conv_forward f = t.f;
-    static const int others[] = {80, 89, 100, 120};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        d.capability = others[i];
-        OK(!algo.algo->fits(&d, &f, NULL), "capability %d.%d is refused", others[i] / 10,
-           others[i] % 10);
-    }
-    d = t.device;
-    d.shared_max = 64 << 10;
-    OK(!algo.algo->fits(&d, &f, NULL), "64 KiB of shared memory are refused");
-    OK(!algo.algo->fits(&t.device, NULL, &t.b), "backward is refused");
-    f.window = (struct gpu_window){1, 2, 0};
-    OK(!algo.algo->fits(&t.device, &f, NULL), "a stride is refused");
-    f = t.f;
-    f.in.type = f.out.type = GPU_F32;
-    OK(!algo.algo->fits(&t.device, &f, NULL), "fp32 is refused");
-    f = t.f;
-    f.norm.relu = false;
-    OK(!algo.algo->fits(&t.device, &f, NULL), "a batch norm without ReLU is refused");
-    ct_free(&t);
+    CT_REFUSED(t, d.capability = 80, CT_FORWARD, "capability 8.0 is refused");
+    CT_REFUSED(t, d.capability = 89, CT_FORWARD, "capability 8.9 is refused");
+    CT_REFUSED(t, d.capability = 100, CT_FORWARD, "capability 10.0 is refused");
+    CT_REFUSED(t, d.capability = 120, CT_FORWARD, "capability 12.0 is refused");
+    CT_REFUSED(t, d.shared_max = 64 << 10, CT_FORWARD, "64 KiB of shared memory are refused");
+    CT_REFUSED(t, (void)0, CT_BACKWARD, "backward is refused");
+    CT_REFUSED(t, f.window.stride = 2, CT_FORWARD, "a stride is refused");
+    CT_REFUSED(t, f.in.type = f.out.type = GPU_F32, CT_FORWARD, "fp32 is refused");
+    CT_REFUSED(t, f.norm.relu = false, CT_FORWARD, "a batch norm without ReLU is refused");
+    gt_release_all();
 }
 
 int main(void) {
@@ -85,9 +55,9 @@ int main(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct ct t = ct_make(&algo, &shapes[i]);
         ct_forward(&t);
-        ct_free(&t);
+        gt_release_all();
     }
-    not_a_number();
+    ct_not_a_number(&algo);
     refusals();
-    return ct_done();
+    return st_done();
 }

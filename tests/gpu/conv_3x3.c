@@ -47,36 +47,20 @@ static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {3, 1, 1}, 128,   32, 1, 3, true,
                                true,     true,      false, 4,  0, 0};
     struct ct t = ct_make(&algo, &s);
-    struct gpu_device d = t.device;
-    struct gpu_conv_forward f = t.f;
-    d.capability = 75;
-    OK(!gpu_conv_algo_3x3.fits(&d, &f, NULL), "capability 7.5 is refused");
-    d = t.device;
-    d.shared_max = 48 << 10;
-    OK(!gpu_conv_algo_3x3.fits(&d, &f, NULL), "48 KiB of shared memory are refused");
-    f.window.stride = 2;
-    OK(!gpu_conv_algo_3x3.fits(&t.device, &f, NULL), "stride 2 is refused");
-    f = t.f;
-    f.in.type = f.out.type = GPU_F32;
-    OK(!gpu_conv_algo_3x3.fits(&t.device, &f, NULL), "fp32 is refused");
-    f = t.f;
-    f.out.channels = 48;
-    OK(!gpu_conv_algo_3x3.fits(&t.device, &f, NULL), "48 outputs are refused");
-    f = t.f;
-    f.in.n = 1 << 28;
-    OK(!gpu_conv_algo_3x3.fits(&t.device, &f, NULL), "more pixels than have a number are refused");
-    ct_free(&t);
+    CT_REFUSED(t, d.capability = 75, CT_FORWARD, "capability 7.5 is refused");
+    CT_REFUSED(t, d.shared_max = 48 << 10, CT_FORWARD, "48 KiB of shared memory are refused");
+    CT_REFUSED(t, f.window.stride = 2, CT_FORWARD, "stride 2 is refused");
+    CT_REFUSED(t, f.in.type = f.out.type = GPU_F32, CT_FORWARD, "fp32 is refused");
+    CT_REFUSED(t, f.out.channels = 48, CT_FORWARD, "48 outputs are refused");
+    CT_REFUSED(t, f.in.n = 1 << 28, CT_FORWARD, "more pixels than have a number are refused");
+    gt_release_all();
 }
 
 int main(void) {
     ct_init(80, (size_t)512 * 512 * 9);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (TAP_SLOW_BUILD && (shapes[i].in > 128 || shapes[i].hw > 14))
-            printf("# %d channels of %d px: left out of slow builds\n", shapes[i].in, shapes[i].hw);
-        else
-            ct_check(&algo, &shapes[i]);
+    ct_check_all(&algo, shapes, sizeof shapes / sizeof *shapes);
     for (size_t i = 0; i < sizeof with_variants / sizeof *with_variants && !TAP_SLOW_BUILD; i++)
         ct_variants(&algo, &with_variants[i]);
     refusals();
-    return ct_done();
+    return st_done();
 }

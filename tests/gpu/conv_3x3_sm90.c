@@ -38,29 +38,21 @@ static void refusals(void) {
     const struct ct_shape s = {GPU_BF16, {3, 1, 1}, 128,   32, 1, 3, true,
                                true,     true,      false, 4,  0, 0};
     struct ct t = ct_make(&algo, &s);
-    struct gpu_device d = t.device;
-    const int others[] = {80, 100, 120};
-    for (int i = 0; i < 3; i++) {
-        d.capability = others[i];
-        OK(!algo.algo->fits(&d, &t.f, NULL) && !algo.algo->fits(&d, NULL, &t.b),
-           "capability %d.%d is refused", others[i] / 10, others[i] % 10);
+    for (int capability = 80; capability <= 120; capability += 20) {
+        CT_REFUSED(t, d.capability = capability, CT_FORWARD, "another capability is refused");
+        CT_REFUSED(t, d.capability = capability, CT_BACKWARD, "and backward");
     }
-    t.f.window.stride = 2;
-    OK(!algo.algo->fits(&t.device, &t.f, NULL), "stride 2 is refused");
-    ct_free(&t);
+    CT_REFUSED(t, f.window.stride = 2, CT_FORWARD, "stride 2 is refused");
+    gt_release_all();
 }
 
 int main(void) {
     ct_init(90, (size_t)512 * 512 * 9);
     if (ct_device.capability != 90)
         SKIP_ALL("capability %d, expected 90", ct_device.capability);
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (FEW && (shapes[i].in > 128 || shapes[i].hw > 11))
-            printf("# %d channels of %d px: left out\n", shapes[i].in, shapes[i].hw);
-        else
-            ct_check(&algo, &shapes[i]);
+    ct_check_all(&algo, shapes, sizeof shapes / sizeof *shapes);
     for (size_t i = 0; i < sizeof varied / sizeof *varied && !FEW; i++)
         ct_variants(&algo, &varied[i]);
     refusals();
-    return ct_done();
+    return st_done();
 }

@@ -33,5 +33,5 @@ int main(void) {
             ct_check(&plain, &s);
         }
     ct_check(&plain, &many_pixels);
-    return ct_done();
+    return st_done();
 }

@@ -14,7 +14,6 @@
 #define CHEX_TESTS_GPU_CONV_TEST_H
 
 #include "engine/cuda/host/device.h"
-#include "engine/ref/ref_ops.h"
 #include "gpu/slice_test.h"
 
 struct ct_algo {
@@ -36,7 +35,6 @@ struct ct_shape {
 enum { CT_FIRST = 32, CT_AFTER = 64, CT_MARGIN = 256, CT_IMAGE_CHANNELS = 8 };
 
 static struct gpu_device ct_device;
-static struct chex_ref_ctx ct_ref;
 
 /* most_weights: of any shape. Skips the program if the device's capability is below `least`. */
 static inline void ct_init(int least, size_t most_weights) {
@@ -44,16 +42,10 @@ static inline void ct_init(int least, size_t most_weights) {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
         SKIP_ALL("no device");
-    BAIL_UNLESS(gpu_device_open(NULL, &ct_device, &err) == CHEX_OK &&
-                    chex_ref_ctx_init(&ct_ref, 1, false, most_weights, &err) == CHEX_OK,
-                "%s", err.text);
+    BAIL_UNLESS(gpu_device_open(NULL, &ct_device, &err) == CHEX_OK, "%s", err.text);
+    st_begin(most_weights);
     if (ct_device.capability < least)
         SKIP_ALL("capability %d, expected %d or more", ct_device.capability, least);
-}
-
-static inline int ct_done(void) {
-    chex_ref_ctx_release(&ct_ref);
-    return st_done();
 }
 
 static inline float ct_finish_sum(float g, float x, float b, float c) { return g + fmaf(b, x, c); }
@@ -113,13 +105,6 @@ static inline struct st_slice ct_slice(const struct ct_shape *s, int hw, int cha
     return r;
 }
 
-static inline float *ct_vector(int count, uint64_t seed, float mean, float sigma) {
-    float *v = gt_host((size_t)count);
-    for (int i = 0; i < count; i++)
-        v[i] = mean + sigma * gt_normal(seed, (uint64_t)i);
-    return v;
-}
-
 static inline float *ct_abs(const float *v, size_t count) {
     float *a = gt_host(count);
     for (size_t i = 0; i < count; i++)
@@ -143,18 +128,15 @@ static inline void ct_make_weights(struct ct *t) {
     t->weight = gt_upload_as(s->type, flat, ct_weights(s));
     t->weight_t = gt_upload_as(s->type, turned, ct_weights(s));
     t->w_abs = ct_abs(t->w, ct_weights(s));
-    free(flat);
-    free(turned);
 }
 
 static inline void ct_make_operands(struct ct *t) {
     const struct ct_shape *s = t->s;
     const size_t in = (size_t)s->in, out = (size_t)s->out;
-    t->v = gt_host(st_pixels(&t->in) * in);
+    t->v = st_activated(&t->in, &t->norm);
     t->dz = gt_host(st_pixels(&t->g) * out);
     for (size_t i = 0; i < st_pixels(&t->in) * in; i++)
-        t->v[i] = gt_rounded(s->type, st_act(&t->norm, (int)(i % in),
-                                             st_at(&t->in, t->in.b.host, i / in, (int)(i % in))));
+        t->v[i] = gt_rounded(s->type, t->v[i]);
     for (size_t i = 0; i < st_pixels(&t->g) * out; i++) {
         const int c = (int)(i % out);
         const float g = st_at(&t->g, t->g.b.host, i / out, c);
@@ -184,8 +166,8 @@ static inline struct ct ct_make(const struct ct_algo *a, const struct ct_shape *
     t.g = ct_slice(s, ct_out_hw(s), s->out, 4, 0.1f, 1, false);
     t.x = ct_slice(s, ct_out_hw(s), s->out, 5, 0.4f, 1, false);
     t.norm = s->norm ? st_norm(&t.in, s->relu, 11) : st_no_norm(s->in);
-    t.bsum = ct_vector(s->out, 31, 0, 0.3f);
-    t.csum = ct_vector(s->out, 32, -0.1f, 0.2f);
+    t.bsum = gt_normals((size_t)s->out, 31, 0, 0.3f);
+    t.csum = gt_normals((size_t)s->out, 32, -0.1f, 0.2f);
     ct_make_weights(&t);
     ct_make_operands(&t);
     t.f = (struct gpu_conv_forward){.in = t.in.map,
@@ -212,15 +194,6 @@ static inline struct ct ct_make(const struct ct_algo *a, const struct ct_shape *
     if (ct_image(s))
         t.b.in_g.data = NULL;
     return t;
-}
-
-static inline void ct_free(struct ct *t) {
-    float *const all[] = {t->in.b.host, t->in_g.b.host, t->out.b.host, t->g.b.host, t->x.b.host,
-                          t->norm.mean, t->bsum,        t->csum,       t->w,        t->v,
-                          t->dz,        t->v_abs,       t->dz_abs,     t->w_abs};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    gt_release_all();
 }
 
 /* Prepares and runs one direction. Scratch memory has a margin that must stay. */
@@ -253,9 +226,6 @@ static inline void ct_run(const struct ct *t, bool backward) {
         algo->release(state);
 }
 
-static inline struct chex_ref_map ct_map(const struct st_slice *of, float *packed) {
-    return (struct chex_ref_map){packed, of->b.n, of->b.hw, of->b.hw, of->channels, of->channels};
-}
 static inline struct chex_ref_window ct_window(const struct ct_shape *s) {
     return (struct chex_ref_window){s->w.kernel, s->w.stride, s->w.pad};
 }
@@ -265,10 +235,10 @@ static inline struct chex_ref_window ct_window(const struct ct_shape *s) {
 static inline void ct_check_out(const struct ct *t, const float *now) {
     const size_t out = (size_t)t->s->out, count = st_pixels(&t->out) * out;
     float *want = gt_host(count), *terms = gt_host(count);
-    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
-    const struct chex_ref_map y = ct_map(&t->out, want), y_abs = ct_map(&t->out, terms);
-    chex_ref_conv_forward(&ct_ref, &v, t->w, ct_window(t->s), &y);
-    chex_ref_conv_forward(&ct_ref, &v_abs, t->w_abs, ct_window(t->s), &y_abs);
+    const struct chex_ref_map v = st_packed(&t->in, t->v), v_abs = st_packed(&t->in, t->v_abs);
+    const struct chex_ref_map y = st_packed(&t->out, want), y_abs = st_packed(&t->out, terms);
+    chex_ref_conv_forward(&st_ref, &v, t->w, ct_window(t->s), &y);
+    chex_ref_conv_forward(&st_ref, &v_abs, t->w_abs, ct_window(t->s), &y_abs);
     double worst = 0, d = 0, size = 0;
     for (size_t i = 0; i < count; i++) {
         const double w = (double)want[i];
@@ -281,14 +251,11 @@ static inline void ct_check_out(const struct ct *t, const float *now) {
     OK(worst <= 1 && sqrt(d / size) <= ct_l2_bound(t->s->type), "%s: forward: %.2f bounds, L2 %.1e",
        t->name, worst, sqrt(d / size));
     OK(st_strays(&t->out, now) == 0, "%s: forward writes nothing else", t->name);
-    free(want);
-    free(terms);
 }
 
 static inline void ct_forward(struct ct *t) {
     ct_run(t, false);
-    float *first = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
-    gt_digest_add(first, t->out.b.count * sizeof *first);
+    float *first = st_fetch(&t->out);
     ct_check_out(t, first);
     st_check_stats(&t->out, first, &t->f.stats, t->name);
     t->f.stats = (struct gpu_stats){0};
@@ -296,8 +263,6 @@ static inline void ct_forward(struct ct *t) {
     float *second = gt_download_as(t->s->type, t->out.b.device, t->out.b.count);
     OK(memcmp(first, second, t->out.b.count * sizeof *first) == 0,
        "%s: forward without statistics gives the same bits", t->name);
-    free(first);
-    free(second);
 }
 
 /* ---- backward ---- */
@@ -320,38 +285,30 @@ static inline void ct_check_dweight(const struct ct *t, const float *want, const
     }
     OK(worst <= 1 && sqrt(d / size) <= 1e-5 + unit, "%s: %s: %.2f bounds, L2 %.1e", t->name, what,
        worst, sqrt(d / size));
-    free(got);
 }
 
 static inline void ct_check_in_g(const struct ct *t) {
     const size_t count = st_pixels(&t->in) * (size_t)t->s->in;
     const double unit = t->a->rounds ? ct_unit(t->s->type) : 0;
     float *dv = gt_host(count), *terms = gt_host(count);
-    double *exact = calloc(count, sizeof *exact), *slack = calloc(count, sizeof *slack);
-    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
-    const struct chex_ref_map d = ct_map(&t->in, dv), d_abs = ct_map(&t->in, terms);
-    BAIL_UNLESS(exact && slack, "out of memory");
-    chex_ref_conv_backward_data(&ct_ref, &z, t->w, ct_window(t->s), &d);
-    chex_ref_conv_backward_data(&ct_ref, &z_abs, t->w_abs, ct_window(t->s), &d_abs);
-    for (size_t i = 0; i < count; i++) {
-        exact[i] = (double)dv[i];
-        slack[i] = 1e-5 * (double)terms[i] + unit * fabs(exact[i]);
-    }
-    st_check_backward_within(exact, slack, &t->in, &t->norm, &t->in_g, t->s->add, &t->b.sums, 41,
-                             t->name);
-    free(dv);
-    free(terms);
-    free(exact);
-    free(slack);
+    double *slack = gt_take(count, sizeof *slack);
+    const struct chex_ref_map z = st_packed(&t->g, t->dz), z_abs = st_packed(&t->g, t->dz_abs);
+    const struct chex_ref_map d = st_packed(&t->in, dv), d_abs = st_packed(&t->in, terms);
+    chex_ref_conv_backward_data(&st_ref, &z, t->w, ct_window(t->s), &d);
+    chex_ref_conv_backward_data(&st_ref, &z_abs, t->w_abs, ct_window(t->s), &d_abs);
+    for (size_t i = 0; i < count; i++)
+        slack[i] = 1e-5 * (double)terms[i] + unit * fabs((double)dv[i]);
+    st_check_backward_within(gt_doubles(dv, count), slack, &t->in, &t->norm, &t->in_g, t->s->add,
+                             &t->b.sums, 41, t->name);
 }
 
 static inline void ct_backward(struct ct *t) {
     const size_t count = ct_weights(t->s);
     float *want = gt_host(count), *terms = gt_host(count);
-    const struct chex_ref_map v = ct_map(&t->in, t->v), v_abs = ct_map(&t->in, t->v_abs);
-    const struct chex_ref_map z = ct_map(&t->g, t->dz), z_abs = ct_map(&t->g, t->dz_abs);
-    chex_ref_conv_backward_weight(&ct_ref, &v, &z, ct_window(t->s), want);
-    chex_ref_conv_backward_weight(&ct_ref, &v_abs, &z_abs, ct_window(t->s), terms);
+    const struct chex_ref_map v = st_packed(&t->in, t->v), v_abs = st_packed(&t->in, t->v_abs);
+    const struct chex_ref_map z = st_packed(&t->g, t->dz), z_abs = st_packed(&t->g, t->dz_abs);
+    chex_ref_conv_backward_weight(&st_ref, &v, &z, ct_window(t->s), want);
+    chex_ref_conv_backward_weight(&st_ref, &v_abs, &z_abs, ct_window(t->s), terms);
     ct_run(t, true);
     if (t->b.in_g.data)
         ct_check_in_g(t);
@@ -371,11 +328,7 @@ static inline void ct_backward(struct ct *t) {
     float *second = gt_floats(t->b.dweight, count);
     OK(memcmp(first, second, count * sizeof *first) == 0, "%s: dW has the same bits again",
        t->name);
-    free(first);
-    free(second);
 #endif
-    free(want);
-    free(terms);
 }
 
 /* Every variant of one shape, in both directions. */
@@ -387,7 +340,7 @@ static inline void ct_variants(const struct ct_algo *a, const struct ct_shape *s
             a->algo->variants(&t.device, backward ? NULL : &t.f, backward ? &t.b : NULL, list);
         OK(count > 1 && count <= GPU_VARIANTS && list[0] == 0, "%s: %d variants %s", t.name, count,
            backward ? "backward" : "forward");
-        ct_free(&t);
+        gt_release_all();
         for (int i = 1; i < count; i++) {
             char variant[GPU_VARIANT_BYTES];
             t = ct_make(a, s);
@@ -399,7 +352,7 @@ static inline void ct_variants(const struct ct_algo *a, const struct ct_shape *s
                 ct_backward(&t);
             else
                 ct_forward(&t);
-            ct_free(&t);
+            gt_release_all();
         }
     }
 }
@@ -413,7 +366,58 @@ static inline void ct_check(const struct ct_algo *a, const struct ct_shape *s) {
     struct ct t = ct_make(a, s);
     ct_forward(&t);
     ct_backward(&t);
-    ct_free(&t);
+    gt_release_all();
 }
+
+/* All shapes. Slow builds, and the race detector with fewer than two groups of blocks, leave out
+ * what takes long: ct_variants has every kernel on small shapes. */
+static inline void ct_check_all(const struct ct_algo *a, const struct ct_shape *shapes,
+                                size_t count) {
+#ifdef CHEX_TEST_RACES
+    const double most = 40e6;
+#else
+    const double most = TAP_SLOW_BUILD ? 22e6 : INFINITY;
+#endif
+    for (size_t i = 0; i < count; i++) {
+        const struct ct_shape *s = &shapes[i];
+        const double products = (double)ct_weights(s) * s->n * ct_out_hw(s) * ct_out_hw(s);
+        if (products > most && (TAP_SLOW_BUILD || s->sms < 2 * GPU_GROUP))
+            printf("# %d channels of %d px: left out\n", s->in, s->hw);
+        else
+            ct_check(a, s);
+    }
+}
+
+/* A NaN passes the ReLU and stays in its pixel. */
+static inline void ct_not_a_number(const struct ct_algo *a) {
+    const struct ct_shape s = {GPU_BF16, {1, 1, 0}, 64, 64, 1, 7, true, true, 0, 0, 1, 0, 0};
+    struct ct t = ct_make(a, &s);
+    const uint16_t nan_bits = 0x7fc1;
+    const size_t pixel = 5;
+    size_t wrong = 0;
+    GT_OK(cudaMemcpy((uint16_t *)t.in.map.data + pixel * (size_t)t.in.map.pitch + 9, &nan_bits, 2,
+                     cudaMemcpyHostToDevice));
+    GT_OK(a->algo->forward(&t.device, NULL, &t.f, NULL, NULL));
+    float *now = gt_download_as(s.type, t.out.b.device, t.out.b.count);
+    for (size_t p = 0; p < st_pixels(&t.out); p++)
+        for (int c = 0; c < s.out; c++)
+            wrong += (isnan(st_at(&t.out, now, p, c)) != 0) != (p == pixel);
+    OK(wrong == 0, "a NaN reaches every output of its pixel and no other");
+    gt_release_all();
+}
+
+/* What an algorithm does not take: `change` alters the device d, the forward convolution f and the
+ * backward one b of the shape; f_or_b: which direction is refused then. */
+#define CT_REFUSED(t, change, f_or_b, what)                                                        \
+    do {                                                                                           \
+        struct gpu_device d = (t).device;                                                          \
+        struct gpu_conv_forward f = (t).f;                                                         \
+        struct gpu_conv_backward b = (t).b;                                                        \
+        change;                                                                                    \
+        (void)f, (void)b;                                                                          \
+        OK(!(t).a->algo->fits(&d, f_or_b), what);                                                  \
+    } while (0)
+#define CT_FORWARD &f, NULL
+#define CT_BACKWARD NULL, &b
 
 #endif

@@ -34,33 +34,20 @@ static void set_all(const char *const settings[][2], bool on) {
 static struct training train(const char *const settings[][2], const struct setting *s,
                              const struct chex_net *net, const double *scales) {
     struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct training t = {.state = make_state(net)};
-    const struct chex_engine_config config = {
-        .net = net,
-        .image_size = s->size,
-        .batch = s->batch,
-        .precision = s->precision,
-        .threads = 1,
-        .training = true,
-        .lr_scales = scales,
-        .ema_decay = 0.5,
-        .loss = {.kind = CHEX_LOSS_FOCAL, .gamma_pos = 2, .gamma_neg = 2, .alpha = -1}};
-    float pixels[32 * 32];
-    int8_t labels[CLASSES];
-    fill_batch(s, pixels, labels);
-    const struct chex_batch batch = {s->n, pixels, labels};
-    t.ema = chex_alloc_zeroed(net->state_count, sizeof *t.ema);
-    t.grad = chex_alloc_zeroed(net->state_count, sizeof *t.grad);
-    BAIL_UNLESS(t.ema && t.grad, "out of memory");
+    struct training t = {.state = make_state(net),
+                         .ema = test_floats(net->state_count),
+                         .grad = test_floats(net->state_count)};
+    struct chex_engine_config config = test_config(net, s);
+    config.lr_scales = scales;
+    config.ema_decay = 0.5;
+    config.loss =
+        (struct chex_loss){.kind = CHEX_LOSS_FOCAL, .gamma_pos = 2, .gamma_neg = 2, .alpha = -1};
+    const struct chex_batch batch = make_batch(s);
     set_all(settings, true);
-    BAIL_UNLESS(chex_engine_create("cuda:s4", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_EMA, t.state, &err) == CHEX_OK,
-                "%s", err.text);
+    struct chex_engine *e = test_engine("cuda:s4", &config, t.state);
+    float *grad = test_grad(e);
+    test_set(e, CHEX_STATE_EMA, t.state);
     for (int i = 0; i < STEPS; i++) {
-        struct chex_pass_result r;
         const struct chex_update u = {.optim = CHEX_SGD,
                                       .lr = 0.01,
                                       .weight_decay = 0.01,
@@ -68,18 +55,15 @@ static struct training train(const char *const settings[][2], const struct setti
                                       .clip_norm = 0.1,
                                       .step = i + 1,
                                       .grad_scale = 1};
-        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &r, &err) == CHEX_OK &&
-                        e->impl->grad_get(e->self, grad, t.grad, &err) == CHEX_OK &&
-                        chex_engine_update(e, &u, grad, &err) == CHEX_OK,
-                    "step %d: %s", i + 1, err.text);
-        t.loss[i] = r.loss;
+        t.loss[i] = test_pass(e, &batch, grad, t.grad).loss;
+        test_update(e, &u, grad);
     }
-    BAIL_UNLESS(e->impl->grad_norms(e->self, &t.norms, &err) == CHEX_OK &&
-                    chex_engine_get(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK &&
-                    chex_engine_get(e, CHEX_STATE_EMA, t.ema, &err) == CHEX_OK,
-                "%s", err.text);
+    BAIL_UNLESS(e->impl->grad_norms(e->self, &t.norms, &err) == CHEX_OK, "%s", err.text);
+    test_get(e, CHEX_STATE_PARAMS, t.state);
+    test_get(e, CHEX_STATE_EMA, t.ema);
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
+    free_batch(&batch);
     set_all(settings, false);
     return t;
 }
@@ -133,11 +117,8 @@ static void with_and_without(const struct chex_net *net, const double *scales) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
-    double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
-    BAIL_UNLESS(scales, "out of memory");
+    struct chex_net *net = small_net("densenet121", CLASSES);
+    double *scales = test_alloc((size_t)net->param_total, sizeof *scales);
     for (int i = 0; i < net->param_total; i++)
         scales[i] = is_frozen(&net->params[i]) ? 0 : 1;
 #if TAP_SLOW_BUILD

@@ -25,23 +25,33 @@
         }                                                                                          \
     } while (0)
 
-/* Device memory of the running test, released together. Its contents are there when a function
- * returns: tests launch on streams of their own, too, which do not wait for the default one. */
-static void *gt_resident[4096];
-static int gt_resident_count;
+/* Memory of the running test, released together. That of the device has its contents when a
+ * function returns: tests launch on streams of their own, too, which do not wait for the default
+ * one. */
+enum { GT_MOST = 4096 };
+static void *gt_on_device[GT_MOST], *gt_on_host[GT_MOST];
+static int gt_device_count, gt_host_count;
 
 static inline void *gt_alloc(size_t bytes) {
     void *p = NULL;
     GT_OK(cudaMalloc(&p, bytes ? bytes : 1));
     GT_OK(cudaMemset(p, 0xff, bytes)); /* NaN: values that are not written show */
     GT_OK(cudaDeviceSynchronize());
-    if (gt_resident_count == (int)(sizeof gt_resident / sizeof *gt_resident))
-        exit(1);
-    return gt_resident[gt_resident_count++] = p;
+    BAIL_UNLESS(gt_device_count < GT_MOST, "more than %d allocations", GT_MOST);
+    return gt_on_device[gt_device_count++] = p;
 }
+/* Zeros on the host. */
+static inline void *gt_take(size_t count, size_t bytes) {
+    void *p = calloc(count ? count : 1, bytes);
+    BAIL_UNLESS(p && gt_host_count < GT_MOST, "no memory for %zu elements", count);
+    return gt_on_host[gt_host_count++] = p;
+}
+static inline float *gt_host(size_t count) { return gt_take(count, sizeof(float)); }
 static inline void gt_release_all(void) {
-    while (gt_resident_count)
-        GT_OK(cudaFree(gt_resident[--gt_resident_count]));
+    while (gt_device_count)
+        GT_OK(cudaFree(gt_on_device[--gt_device_count]));
+    while (gt_host_count)
+        free(gt_on_host[--gt_host_count]);
 }
 static inline void *gt_upload(const void *host, size_t bytes) {
     void *p = gt_alloc(bytes);
@@ -60,18 +70,8 @@ static inline void gt_download(void *host, const void *device, size_t bytes) {
     GT_OK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
 }
 static inline float *gt_floats(const void *device, size_t count) {
-    float *h = malloc(count * sizeof *h);
-    if (!h)
-        exit(1);
+    float *h = gt_host(count);
     gt_download(h, device, count * sizeof *h);
-    return h;
-}
-
-/* Zeros on the host. */
-static inline float *gt_host(size_t count) {
-    float *h = calloc(count, sizeof *h);
-    if (!h)
-        exit(1);
     return h;
 }
 
@@ -133,26 +133,19 @@ static const char *const gt_type_names[] = {"f32", "bf16", "f16"};
 static inline void *gt_upload_as(enum gpu_type type, const float *host, size_t count) {
     if (type == GPU_F32)
         return gt_upload(host, count * 4);
-    uint16_t *half = malloc(count * 2);
-    if (!half)
-        exit(1);
+    uint16_t *half = gt_take(count, 2);
     for (size_t i = 0; i < count; i++)
         half[i] = type == GPU_BF16 ? gt_to_bf16(host[i]) : gt_to_f16(host[i]);
-    void *p = gt_upload(half, count * 2);
-    free(half);
-    return p;
+    return gt_upload(half, count * 2);
 }
 static inline float *gt_download_as(enum gpu_type type, const void *device, size_t count) {
     if (type == GPU_F32)
         return gt_floats(device, count);
-    uint16_t *half = malloc(count * 2);
-    float *host = malloc(count * sizeof *host);
-    if (!half || !host)
-        exit(1);
+    uint16_t *half = gt_take(count, 2);
+    float *host = gt_host(count);
     gt_download(half, device, count * 2);
     for (size_t i = 0; i < count; i++)
         host[i] = type == GPU_BF16 ? gt_from_bf16(half[i]) : gt_from_f16(half[i]);
-    free(half);
     return host;
 }
 
@@ -163,21 +156,27 @@ static inline float gt_normal(uint64_t seed, uint64_t i) {
     return sqrtf(-2.0f * logf(a > 0 ? a : 1e-9f)) * cosf(6.28318530718f * b);
 }
 
+/* count values around `mean`. */
+static inline float *gt_normals(size_t count, uint64_t seed, float mean, float sigma) {
+    float *v = gt_host(count);
+    for (size_t i = 0; i < count; i++)
+        v[i] = mean + sigma * gt_normal(seed, i);
+    return v;
+}
+
 /* A buffer (n, hw, hw, pitch) on both sides; host holds what the device does, as floats. */
 struct gt_buffer {
     enum gpu_type type;
     int n, hw, pitch;
     size_t count;
-    float *host; /* the caller frees */
+    float *host;
     void *device;
 };
 static inline struct gt_buffer gt_buffer(enum gpu_type type, int n, int hw, int pitch,
                                          uint64_t seed, float mean, float sigma) {
     struct gt_buffer b = {type, n,   hw, pitch, (size_t)n * (size_t)(hw * hw) * (size_t)pitch,
                           NULL, NULL};
-    b.host = malloc(b.count * sizeof *b.host);
-    if (!b.host)
-        exit(1);
+    b.host = gt_host(b.count);
     for (size_t i = 0; i < b.count; i++)
         b.host[i] = gt_rounded(type, mean + sigma * gt_normal(seed, i));
     b.device = gt_upload_as(type, b.host, b.count);
@@ -193,6 +192,12 @@ static inline struct gpu_map gt_slice(const struct gt_buffer *b, int first, int 
                             .pitch = b->pitch};
 }
 
+static inline double *gt_doubles(const float *v, size_t count) {
+    double *wide = gt_take(count, sizeof *wide);
+    for (size_t i = 0; i < count; i++)
+        wide[i] = (double)v[i];
+    return wide;
+}
 /* |a - b| / |b| over vectors; NaN where either has one. */
 static inline double gt_rel_l2(const float *a, const double *b, size_t n) {
     double d = 0, s = 0;

@@ -7,7 +7,6 @@
 #include "engine/cuda/host/cuda_engine.h"
 #include "gpu/gpu_test.h"
 #include "op/net.h"
-#include "small_net.h"
 
 enum { STEPS = 5 };
 
@@ -19,42 +18,24 @@ struct training {
 
 static struct training train(const char *spec, const struct setting *s,
                              const struct chex_net *net) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct training t = {.graphs = 0};
-    const struct chex_engine_config config = {.net = net,
-                                              .image_size = s->size,
-                                              .batch = s->batch,
-                                              .precision = s->precision,
-                                              .threads = 1,
-                                              .training = true};
-    const size_t area = (size_t)s->size * (size_t)s->size;
-    float *pixels = chex_alloc_zeroed((size_t)s->n * area, sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
-    t.state = make_state(net);
-    BAIL_UNLESS(pixels && labels && chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s",
-                err.text);
-    fill_batch(s, pixels, labels);
-    const struct chex_batch batch = {s->n, pixels, labels};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK, "set");
+    const struct chex_engine_config config = test_config(net, s);
+    struct training t = {.state = make_state(net)};
+    const struct chex_batch batch = make_batch(s);
+    struct chex_engine *e = test_engine(spec, &config, t.state);
+    float *grad = test_grad(e);
     for (int i = 0; i < STEPS; i++) {
-        struct chex_pass_result r;
         const struct chex_update u = {
             .optim = CHEX_SGD, .lr = 0.01, .momentum = 0.9, .step = i + 1, .grad_scale = 1};
-        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &r, &err) == CHEX_OK &&
-                        chex_engine_update(e, &u, grad, &err) == CHEX_OK,
-                    "step %d: %s", i + 1, err.text);
-        t.loss[i] = r.loss;
+        t.loss[i] = test_pass(e, &batch, grad, NULL).loss;
+        test_update(e, &u, grad);
     }
-    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, t.state, &err) == CHEX_OK, "get");
+    test_get(e, CHEX_STATE_PARAMS, t.state);
     const struct cuda_engine *own = e->self;
     for (int i = 0; i < own->graph_count; i++)
         t.graphs += own->graphs[i].exec != NULL;
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
     return t;
 }
 
@@ -149,16 +130,9 @@ static void shared_memory(void) {
 
 /* An engine of the last stage, for training. */
 static struct chex_engine *engine_of(const struct chex_net *net, int size) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    const struct chex_engine_config config = {.net = net,
-                                              .image_size = size,
-                                              .batch = 1,
-                                              .precision = CHEX_BF16,
-                                              .threads = 1,
-                                              .training = true};
-    BAIL_UNLESS(chex_engine_create("cuda:s4", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    return e;
+    const struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, size, 1, 1, CHEX_BF16});
+    return test_engine("cuda:s4", &config, NULL);
 }
 
 /* The last segment's gradients are sent when nothing is left to compute beside them. */
@@ -197,9 +171,7 @@ static void fault(const struct chex_net *net) {
 int main(void) {
     shared_memory();
     static const struct setting own = {SMALL_DENSENET, 32, 2, 2, CHEX_BF16};
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create("densenet121", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net("densenet121", CLASSES);
     segments(net);
 #if TAP_SLOW_BUILD
     printf("# slow build: no training\n");

@@ -9,13 +9,12 @@
 
 enum { SIZE = 32, BATCH = 2, CALLS = 7 };
 
-static struct chex_engine *engine_of(const struct chex_net *net) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    const struct chex_engine_config config = {
-        .net = net, .image_size = SIZE, .batch = BATCH, .precision = CHEX_FP32, .threads = 1};
-    BAIL_UNLESS(chex_engine_create("cuda:s0", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    return e;
+static const struct setting setting = {"densenet_tiny", SIZE, BATCH, BATCH, CHEX_FP32};
+
+static struct chex_engine *engine_of(const struct chex_net *net, const float *state) {
+    struct chex_engine_config config = test_config(net, &setting);
+    config.training = false;
+    return test_engine("cuda:s0", &config, state);
 }
 
 static int captured(const struct cuda_engine *e) {
@@ -29,12 +28,10 @@ static int captured(const struct cuda_engine *e) {
  * are in the end. */
 static int infer(const struct chex_net *net, const float *state, const float *pixels,
                  float (*logits)[BATCH * CLASSES]) {
-    struct chex_error err = {0};
-    struct chex_engine *e = engine_of(net);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
+    struct chex_engine *e = engine_of(net, state);
     for (int i = 0; i < CALLS; i++) {
         const struct chex_batch batch = {i ? 1 : BATCH, pixels + (i % 2 ? SIZE * SIZE : 0), NULL};
-        BAIL_UNLESS(chex_engine_infer(e, &batch, logits[i], &err) == CHEX_OK, "%s", err.text);
+        test_infer(e, &batch, logits[i]);
     }
     const int graphs = captured(e->self);
     chex_engine_destroy(e);
@@ -42,23 +39,19 @@ static int infer(const struct chex_net *net, const float *state, const float *pi
 }
 
 static void same_bits(const struct chex_net *net) {
-    const struct setting s = {"densenet_tiny", SIZE, BATCH, BATCH, CHEX_FP32};
-    float *pixels = chex_alloc_zeroed((size_t)BATCH * SIZE * SIZE, sizeof *pixels);
-    int8_t labels[BATCH * CLASSES];
+    const struct chex_batch batch = make_batch(&setting);
     float with[CALLS][BATCH * CLASSES] = {{0}}, without[CALLS][BATCH * CLASSES] = {{0}};
     float *state = make_state(net);
-    BAIL_UNLESS(pixels, "out of memory");
-    fill_batch(&s, pixels, labels);
     setenv("EMULATED_STREAMS", "late", 1);
-    const int graphs = infer(net, state, pixels, with);
+    const int graphs = infer(net, state, batch.pixels, with);
     unsetenv("EMULATED_STREAMS");
     setenv("CHEX_CUDA_GRAPHS", "0", 1);
-    const int none = infer(net, state, pixels, without);
+    const int none = infer(net, state, batch.pixels, without);
     unsetenv("CHEX_CUDA_GRAPHS");
     OK(graphs == CUDA_SLOTS && none == 0 && memcmp(with, without, sizeof with) == 0,
        "a short batch that comes again is a graph, with the bits of single launches");
     free(state);
-    free(pixels);
+    free_batch(&batch);
 }
 
 /* A part that only marks that it has run. */
@@ -93,7 +86,7 @@ static bool is_captured(const struct cuda_engine *e, int n) {
 
 static void limit(const struct chex_net *net) {
     enum { LAST = BATCH + CUDA_GRAPHS };
-    struct chex_engine *e = engine_of(net);
+    struct chex_engine *e = engine_of(net, NULL);
     struct cuda_engine *own = e->self;
     bool ran = run_twice(own, BATCH);
     for (int n = BATCH + 1; n < LAST; n++)
@@ -109,9 +102,7 @@ static void limit(const struct chex_net *net) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net(setting.model, CLASSES);
     limit(net);
     same_bits(net);
     chex_net_destroy(net);

@@ -2,11 +2,8 @@
  *
  * The head and the loss against the reference, in all types of the map.
  */
-#include "engine/ref/ref_ops.h"
+#include "gpu/slice_test.h"
 #include "loss_cases.h"
-#include "slice_test.h"
-
-static struct chex_ref_ctx ref;
 
 struct shape {
     enum gpu_type type;
@@ -23,27 +20,13 @@ static const struct shape shapes[] = {
     {GPU_F32, 1, 3, 32, 64, 32, 20, false, false, true},
 };
 
-static float *normal(size_t count, uint64_t seed, float sigma) {
-    float *p = gt_host(count);
-    for (size_t i = 0; i < count; i++)
-        p[i] = sigma * gt_normal(seed, i);
-    return p;
-}
-
 /* Sums in fp32 of some hundred terms: relative L2 within 1e-6 each way. */
 static void near(const float *device, const float *want, size_t count, const char *name,
                  const char *what) {
     float *is = gt_floats(device, count);
     gt_digest_add(is, count * sizeof *is);
-    double *wide = malloc(count * sizeof *wide);
-    if (!wide)
-        exit(1);
-    for (size_t i = 0; i < count; i++)
-        wide[i] = (double)want[i];
-    const double off = gt_rel_l2(is, wide, count);
+    const double off = gt_rel_l2(is, gt_doubles(want, count), count);
     OK(off <= 1e-6, "%s: %s within %.1e", what, name, off);
-    free(wide);
-    free(is);
 }
 
 static void one(const struct shape *s) {
@@ -55,18 +38,15 @@ static void one(const struct shape *s) {
         st_slice(s->type, s->n, s->hw, s->pitch, s->first, s->channels, 3, 0.7f, 1);
     struct st_norm norm = s->normed ? st_norm(&in, s->relu, 5) : st_no_norm(s->channels);
     const size_t count = st_pixels(&in) * channels;
-    float *act = gt_host(count), *dx = gt_host(count),
-          *weight = normal(classes * channels, 7, 0.1f);
-    float *bias = normal(classes, 9, 1), *pooled = gt_host(n * channels);
-    float *logits = gt_host(n * classes), *dlogits = normal(n * classes, 11, 0.1f);
+    float *act = st_activated(&in, &norm), *dx = gt_host(count);
+    float *weight = gt_normals(classes * channels, 7, 0, 0.1f);
+    float *bias = gt_normals(classes, 9, 0, 1), *pooled = gt_host(n * channels);
+    float *logits = gt_host(n * classes), *dlogits = gt_normals(n * classes, 11, 0, 0.1f);
     float *dweight = gt_host(classes * channels), *dbias = gt_host(classes);
-    for (size_t i = 0; i < count; i++)
-        act[i] = st_act(&norm, (int)(i % channels),
-                        st_at(&in, in.b.host, i / channels, (int)(i % channels)));
-    struct chex_ref_map map = {act, s->n, s->hw, s->hw, s->channels, s->channels};
-    chex_ref_head_forward(&ref, &map, weight, bias, s->classes, pooled, logits);
+    struct chex_ref_map map = st_packed(&in, act);
+    chex_ref_head_forward(&st_ref, &map, weight, bias, s->classes, pooled, logits);
     map.data = dx;
-    chex_ref_head_backward(&ref, pooled, dlogits, weight, s->classes, dweight, dbias, &map);
+    chex_ref_head_backward(&st_ref, pooled, dlogits, weight, s->classes, dweight, dbias, &map);
 
     float *d_weight = gt_upload(weight, classes * channels * 4);
     float *d_bias = gt_upload(bias, classes * 4), *d_pooled = gt_alloc(n * channels * 4);
@@ -90,9 +70,7 @@ static void one(const struct shape *s) {
     /* Of every image its first pixel: all get the same. */
     const size_t pixels = (size_t)(s->hw * s->hw);
     float *dpooled = gt_host(n * channels);
-    double *dv = malloc(count * sizeof *dv);
-    if (!dv)
-        exit(1);
+    double *dv = gt_take(count, sizeof *dv);
     for (size_t i = 0; i < n * channels; i++)
         dpooled[i] = dx[i / channels * pixels * channels + i % channels];
     near(d_dpooled, dpooled, n * channels, "dpooled", what);
@@ -101,12 +79,6 @@ static void one(const struct shape *s) {
         dv[i] = (double)dpooled[i / (pixels * channels) * channels + i % channels];
     st_check_backward(dv, &in, &norm, &g, s->add, &sums, 15, what);
 
-    float *const all[] = {act,     dx,    weight,    bias,     pooled,  logits,
-                          dlogits, dbias, in.b.host, g.b.host, dweight, norm.mean};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
-    free(dpooled);
-    free(dv);
     gt_release_all();
 }
 
@@ -127,7 +99,6 @@ static struct gpu_loss_terms upload_terms(const struct chex_loss *loss, size_t c
         .clip = (float)terms.clip,
         .focused = terms.focused,
     };
-    free(factors);
     return out;
 }
 
@@ -135,9 +106,7 @@ static struct gpu_loss_terms upload_terms(const struct chex_loss *loss, size_t c
 static void loss(const struct loss_case *c, size_t n, size_t classes, float scale) {
     const size_t count = n * classes;
     float *logits = gt_host(count), *want = gt_host(count);
-    int8_t *labels = malloc(count);
-    if (!labels)
-        exit(1);
+    int8_t *labels = gt_take(count, 1);
     loss_batch((int)count, logits, labels);
     const double mean = chex_loss_mean(&c->loss, logits, labels, (int)n, (int)classes, want);
     for (size_t i = 0; i < count; i++)
@@ -162,15 +131,11 @@ static void loss(const struct loss_case *c, size_t n, size_t classes, float scal
     gt_download(&loss, d_loss, sizeof loss);
     OK(isnan(loss) || chex_loss_factors_of(&c->loss, (int)classes - 1, 0).neg <= 0,
        "%s: a NaN shows", what);
-    free(logits);
-    free(want);
-    free(labels);
     gt_release_all();
 }
 
 int main(void) {
-    struct chex_error err;
-    BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1, &err) == CHEX_OK, "%s", err.text);
+    st_begin(1);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         one(&shapes[i]);
     loss(&loss_cases[0], 3, 14, 1);
@@ -178,6 +143,5 @@ int main(void) {
     loss(&loss_cases[0], 5, 1, 1);
     for (int i = 0; i < LOSS_CASES; i++)
         loss(&loss_cases[i], i % 2 ? 1 : 211, LOSS_CLASSES, i % 3 ? 1 : 65536);
-    chex_ref_ctx_release(&ref);
     return st_done();
 }

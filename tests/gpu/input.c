@@ -4,8 +4,6 @@
  * rows, as rows that come to stay, as numbers of rows that came before. Logits, losses and
  * gradients are the same bits; what does not fit is said, and what was never sent is refused.
  */
-#include "base/alloc.h"
-#include "engine/engine.h"
 #include "input/augment.h"
 #include "op/net.h"
 
@@ -66,26 +64,19 @@ struct result {
 };
 
 static struct result nothing(const struct chex_engine *e) {
-    struct result r = {.grad = chex_alloc_zeroed(e->config.net->state_count, sizeof *r.grad)};
-    BAIL_UNLESS(r.grad, "out of memory");
-    return r;
+    return (struct result){.grad = test_floats(e->config.net->state_count)};
 }
 
 static struct result compute(struct chex_engine *e, const struct chex_batch *b, float *grad) {
-    struct chex_error err = {0};
-    struct chex_pass_result pass;
     struct result r = nothing(e);
-    BAIL_UNLESS(chex_engine_pass(e, b, grad, NULL, NULL, &pass, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(e->impl->grad_get(e->self, grad, r.grad, &err) == CHEX_OK, "%s", err.text);
-    r.loss = pass.loss;
+    r.loss = test_pass(e, b, grad, r.grad).loss;
     return r;
 }
 
 static void infer(struct chex_engine *e, const struct chex_batch *b, struct result *r) {
-    struct chex_error err = {0};
     struct chex_batch unlabelled = *b;
     unlabelled.labels = NULL;
-    BAIL_UNLESS(chex_engine_infer(e, &unlabelled, r->logits, &err) == CHEX_OK, "%s", err.text);
+    test_infer(e, &unlabelled, r->logits);
 }
 
 static void test_forms(struct chex_engine *e) {
@@ -99,8 +90,7 @@ static void test_forms(struct chex_engine *e) {
                                         "row numbers alone"};
     struct chex_error err = {0};
     struct chex_pass_result pass;
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad, "out of memory");
+    float *grad = test_grad(e);
     struct chex_batch b = resident(both, 0);
     OK_STATUS(chex_engine_infer(e, &b, (float[IMAGES * CLASSES]){0}, &err), CHEX_E_FAIL, err,
               "row 103 was never uploaded");
@@ -114,7 +104,7 @@ static void test_forms(struct chex_engine *e) {
                                    .places = both};
     struct result r[4];
     float alone[CLASSES];
-    BAIL_UNLESS(chex_engine_infer(e, &one, alone, &err) == CHEX_OK, "%s", err.text);
+    test_infer(e, &one, alone);
     for (int k = 0; k < 4; k++) {
         /* Backward reads what forward read: a slow build leaves it out. */
         r[k] = TAP_SLOW_BUILD ? nothing(e) : compute(e, &forms[k], grad);
@@ -145,16 +135,10 @@ static void test_forms(struct chex_engine *e) {
 }
 
 static struct chex_engine *create(const struct chex_net *net, const char *spec, bool training) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    const struct chex_engine_config c = {.net = net,
-                                         .image_size = SIZE,
-                                         .batch = IMAGES,
-                                         .precision = CHEX_FP32,
-                                         .threads = 1,
-                                         .training = training};
-    BAIL_UNLESS(chex_engine_create(spec, &c, &e, &err) == CHEX_OK, "%s", err.text);
-    return e;
+    struct chex_engine_config c =
+        test_config(net, &(struct setting){net->model, SIZE, IMAGES, IMAGES, CHEX_FP32});
+    c.training = training;
+    return test_engine(spec, &c, NULL);
 }
 
 static void test_hold(const struct chex_net *net) {
@@ -186,16 +170,15 @@ static void test_hold(const struct chex_net *net) {
 
 int main(void) {
     struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net("densenet_tiny", CLASSES);
     struct chex_resident_result h;
     const struct chex_resident_request make_resident = {
         .stored_px = STORED, .first = FIRST, .end = FIRST + ROWS};
     make_input();
-    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
     struct chex_engine *e = create(net, "cuda:s0", true);
     const uint64_t before = e->impl->bytes(e->self);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "%s", err.text);
+    test_set(e, CHEX_STATE_PARAMS, state);
     OK(chex_engine_make_resident(e, &make_resident, &h, &err) == CHEX_OK && h.raw && h.resident &&
            strstr(h.why, "stay in GPU memory"),
        "few rows: %s", h.why);

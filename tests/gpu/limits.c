@@ -7,22 +7,14 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-#include "base/alloc.h"
-#include "engine/engine.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
 /* Bytes beside the arena that a training with so many ranks on the node needs. */
 static uint64_t reserve_of(const struct chex_net *net, int node_ranks) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    const struct chex_engine_config config = {.net = net,
-                                              .image_size = 32,
-                                              .batch = 1,
-                                              .precision = CHEX_FP32,
-                                              .threads = 1,
-                                              .training = true,
-                                              .node_ranks = node_ranks};
-    BAIL_UNLESS(chex_engine_create("cuda:s0", &config, &e, &err) == CHEX_OK, "%s", err.text);
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, 32, 1, 1, CHEX_FP32});
+    config.node_ranks = node_ranks;
+    struct chex_engine *e = test_engine("cuda:s0", &config, NULL);
     const uint64_t all = e->impl->capacity->bytes_with_batch(e->self, 1);
     const uint64_t held = e->impl->bytes(e->self);
     chex_engine_destroy(e);
@@ -31,12 +23,12 @@ static uint64_t reserve_of(const struct chex_net *net, int node_ranks) {
 
 int main(void) {
     struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net("densenet121", CLASSES);
     struct chex_engine *e = NULL;
     struct chex_engine_limits l;
-    BAIL_UNLESS(chex_net_create("densenet121", 14, &net, &err) == CHEX_OK, "%s", err.text);
-    const struct chex_engine_config config = {
-        .net = net, .image_size = 32, .batch = 1, .precision = CHEX_FP32, .threads = 1};
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, 32, 1, 1, CHEX_FP32});
+    config.training = false;
     if (chex_engine_create("cuda", &config, &e, &err) != CHEX_OK) {
         printf("1..0 # SKIP %s\n", err.text);
         return 77;

@@ -3,14 +3,11 @@
  * norm.cu and image.cu against engine/ref, whose sums are double.
  *
  * Bounds. Statistics and sums: 1e-5, what fp32 sums of a few thousand values per block leave (mean
- * against sigma, sums as vectors in the L2 norm); a variance also 2e-7 of the mean square, for a
- * square is rounded before the mean's square is taken off. Stored elements: half a unit of the
- * type's last place, and 1e-6 of the terms that fp32 added. dx: 1e-5 in fp32; in 16 bits the
- * rounding of in_g, whose L2 norm is 1.66e-3 (bf16) and 2.1e-4 (fp16) of it, and half as much again
- * as in_g may be larger than the terms measured against.
+ * against sigma); a variance also 2e-7 of the mean square, for a square is rounded before the
+ * mean's square is taken off. Stored elements: half a unit of the type's last place, and 1e-6 of
+ * the terms that fp32 added. Backward: those of slice_test.h.
  */
-#include "engine/ref/ref_ops.h"
-#include "gpu/gpu_test.h"
+#include "gpu/slice_test.h"
 
 struct dims {
     int n, hw, pitch, first, channels;
@@ -22,74 +19,13 @@ static const struct dims shapes[] = {
 /* More pixels than all blocks take in one go. */
 static const struct dims large = {3, TAP_SLOW_BUILD ? 40 : 75, 256, 0, 256};
 
-static struct chex_ref_ctx ctx;
-static uint64_t digest = 14695981039346656037u;
-
-static void digest_add(const void *data, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        digest = (digest ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
 static double unit(enum gpu_type type) {
     return type == GPU_F32 ? 0x1p-24 : type == GPU_BF16 ? 0x1p-8 : 0x1p-11;
 }
-static double dx_bound(enum gpu_type type) {
-    return type == GPU_F32 ? 1e-5 : type == GPU_BF16 ? 2.5e-3 : 3.2e-4;
-}
 
-static struct chex_ref_map ref_map(float *data, const struct dims *d) {
-    return (struct chex_ref_map){data + d->first, d->n, d->hw, d->hw, d->channels, d->pitch};
-}
-static size_t pixels_of(const struct dims *d) { return (size_t)(d->n * d->hw * d->hw); }
-
-/* What a kernel wrote, all of the buffer. The slice is in `got`; nothing else may have changed. */
-static float *fetch(const struct gt_buffer *b, const struct dims *d, int *strays) {
-    float *got = gt_download_as(b->type, b->device, b->count);
-    digest_add(got, b->count * sizeof *got);
-    for (size_t i = 0; i < b->count; i++) {
-        int c = (int)(i % (size_t)d->pitch);
-        if (c < d->first || c >= d->first + d->channels)
-            *strays += memcmp(&got[i], &b->host[i], sizeof *got) != 0;
-    }
-    return got;
-}
-
-/* ---- a batch norm on both sides ---- */
-
-struct norm {
-    float *mean, *inv, *gamma, *beta; /* host, of the slice */
-    double *mean64, *inv64;           /* the same numbers */
-    struct gpu_norm gpu;
-    struct chex_ref_bn ref;
-};
-
-static void *room(size_t count, size_t size) {
-    void *p = calloc(count, size);
-    BAIL_UNLESS(p, "no memory for %zu elements", count);
-    return p;
-}
-
-static struct norm norm_make(const struct gt_buffer *x, const struct dims *d, bool relu) {
-    size_t c = (size_t)d->channels;
-    struct norm n = {room(c, 4), room(c, 4), room(c, 4), room(c, 4),
-                     room(c, 8), room(c, 8), {0},        {0}};
-    struct chex_ref_map map = ref_map(x->host, d);
-    chex_ref_bn_stats(&ctx, &map, n.mean64, n.inv64);
-    for (size_t i = 0; i < c; i++) {
-        n.mean[i] = (float)n.mean64[i];
-        n.inv[i] = (float)(1.0 / sqrt(n.inv64[i] + 1e-5));
-        n.gamma[i] = 1.0f + 0.5f * gt_normal(71, i);
-        n.beta[i] = 0.5f * gt_normal(72, i);
-        n.mean64[i] = n.mean[i];
-        n.inv64[i] = n.inv[i];
-    }
-    n.gpu = (struct gpu_norm){gt_upload(n.mean, c * 4), gt_upload(n.inv, c * 4),
-                              gt_upload(n.gamma, c * 4), gt_upload(n.beta, c * 4), relu};
-    n.ref = (struct chex_ref_bn){n.mean64, n.inv64, n.gamma, n.beta};
-    return n;
-}
-static void norm_free(struct norm *n) {
-    free(n->mean), free(n->inv), free(n->gamma), free(n->beta), free(n->mean64), free(n->inv64);
+static struct st_slice slice(enum gpu_type type, const struct dims *d, uint64_t seed, float mean,
+                             float sigma) {
+    return st_slice(type, d->n, d->hw, d->pitch, d->first, d->channels, seed, mean, sigma);
 }
 
 /* ---- statistics ---- */
@@ -103,19 +39,19 @@ static int outside_changed(const float *v, const struct dims *d) {
 }
 
 static void stats(enum gpu_type type, const struct dims *d, float mean_of, int seed) {
-    struct gt_buffer x = gt_buffer(type, d->n, d->hw, d->pitch, (uint64_t)seed, mean_of, 1);
-    struct gpu_map slice = gt_slice(&x, d->first, d->channels);
+    struct st_slice x = slice(type, d, (uint64_t)seed, mean_of, 1);
     size_t c = (size_t)d->channels, pitch = (size_t)d->pitch;
     float *vectors = gt_alloc(3 * pitch * 4);
     struct gpu_stats s = {
         gt_alloc(GPU_MAX_BLOCKS * 2 * c * 4), gt_zeros(GPU_TICKETS * 4),      vectors + d->first,
         vectors + pitch + d->first,           vectors + 2 * pitch + d->first, 1e-5f};
-    GT_OK(gpu_stats_of(&slice, &s, 0));
-    float *got = gt_floats(vectors, 3 * pitch), *tickets = gt_floats(s.ticket, GPU_TICKETS);
-    digest_add(got, 3 * pitch * 4);
-    double *mean = room(c, 8), *var = room(c, 8), worst_mean = 0, worst_var = 0, worst_inv = 0;
-    struct chex_ref_map map = ref_map(x.host, d);
-    chex_ref_bn_stats(&ctx, &map, mean, var);
+    GT_OK(gpu_stats_of(&x.map, &s, 0));
+    float *got = gt_floats(vectors, 3 * pitch);
+    gt_digest_add(got, 3 * pitch * 4);
+    double *mean = gt_take(c, 8), *var = gt_take(c, 8);
+    double worst_mean = 0, worst_var = 0, worst_inv = 0;
+    const struct chex_ref_map map = st_map(&x);
+    chex_ref_bn_stats(&st_ref, &map, mean, var);
     for (size_t i = 0; i < c; i++) {
         const float *at = got + d->first + i;
         double sigma = sqrt(var[i] + 1e-5), inv = 1 / sigma;
@@ -126,16 +62,12 @@ static void stats(enum gpu_type type, const struct dims *d, float mean_of, int s
         worst_var = fmax(worst_var, fabs((double)at[pitch] - var[i]) / (off_var + 1e-30));
         worst_inv = fmax(worst_inv, fabs((double)at[2 * pitch] - inv) / inv / off_inv);
     }
-    int ticket_left = 0;
-    for (int i = 0; i < GPU_TICKETS; i++)
-        ticket_left += tickets[i] != 0;
-    OK(worst_mean <= 1 && worst_var <= 1 && worst_inv <= 1 && !ticket_left &&
+    OK(worst_mean <= 1 && worst_var <= 1 && worst_inv <= 1 && st_tickets_are_zero(s.ticket) &&
            !outside_changed(got, d) && !outside_changed(got + pitch, d) &&
            !outside_changed(got + 2 * pitch, d),
        "statistics %s n %d hw %d channels %d, mean %g: %.2f, var %.2f, inv %.2f of the bounds",
        gt_type_names[type], d->n, d->hw, d->channels, (double)mean_of, worst_mean, worst_var,
        worst_inv);
-    free(got), free(tickets), free(mean), free(var), free(x.host);
     gt_release_all();
 }
 
@@ -144,183 +76,102 @@ static void stats(enum gpu_type type, const struct dims *d, float mean_of, int s
 enum kind { COPY, NORM, RELU };
 static const char *const kinds[] = {"a copy", "norm", "norm and ReLU"};
 
+/* Each stored element is within half a unit of its last place and 1e-6 of the terms. */
+static bool stored(const struct st_slice *out, const double *want, const double *terms) {
+    const float *got = st_fetch(out), *values = st_values(out, got);
+    size_t wrong = st_strays(out, got);
+    for (size_t i = 0; i < st_pixels(out) * (size_t)out->channels; i++)
+        wrong += !(fabs((double)values[i] - want[i]) <=
+                   unit(out->b.type) * fabs(want[i]) + 1e-6 * terms[i]);
+    return wrong == 0;
+}
+
 static void activate(enum gpu_type type, enum gpu_type to, const struct dims *d, enum kind kind) {
-    struct gt_buffer x = gt_buffer(type, d->n, d->hw, d->pitch, 5, 0.5f, 2);
-    struct gt_buffer out = gt_buffer(to, d->n, d->hw, d->pitch, 6, 0, 1);
-    struct norm n = norm_make(&x, d, kind == RELU);
-    struct gpu_map from = gt_slice(&x, d->first, d->channels);
-    struct gpu_map into = gt_slice(&out, d->first, d->channels);
+    struct st_slice x = slice(type, d, 5, 0.5f, 2), out = slice(to, d, 6, 0, 1);
+    const struct st_norm n = st_norm(&x, kind == RELU, 71);
     const struct gpu_norm none = {0};
-    GT_OK(gpu_activate(&from, kind == COPY ? &none : &n.gpu, &into, 0));
-    int strays = 0, wrong = 0;
-    float *got = fetch(&out, d, &strays), *want = room(x.count, sizeof *want);
-    struct chex_ref_map in_map = ref_map(x.host, d), want_map = ref_map(want, d);
-    chex_ref_bn_forward(&ctx, &in_map, &n.ref, kind == RELU, &want_map);
-    for (size_t p = 0; p < pixels_of(d); p++)
-        for (int c = 0; c < d->channels; c++) {
-            size_t i = p * (size_t)d->pitch + (size_t)(d->first + c);
-            double a = (double)n.gamma[c] * n.inv64[c], mu = n.mean64[c];
-            double y = kind == COPY ? (double)x.host[i] : (double)want[i];
-            double terms = fabs(a * (double)x.host[i]) + fabs(a * mu) + fabs((double)n.beta[c]);
-            wrong += !(fabs((double)got[i] - y) <= unit(to) * fabs(y) + 1e-6 * terms);
-        }
-    OK(!wrong && !strays, "%s %s to %s, n %d hw %d channels %d", kinds[kind], gt_type_names[type],
-       gt_type_names[to], d->n, d->hw, d->channels);
-    free(got), free(want), free(x.host), free(out.host);
-    norm_free(&n);
+    GT_OK(gpu_activate(&x.map, kind == COPY ? &none : &n.device, &out.map, 0));
+    const size_t count = st_pixels(&x) * (size_t)d->channels;
+    float *want = st_values(&x, x.b.host);
+    double *terms = gt_take(count, sizeof *terms);
+    const struct chex_ref_map from = st_map(&x), into = st_packed(&x, want);
+    const struct chex_ref_bn bn = st_ref_bn(&n);
+    for (size_t i = 0; i < count; i++) {
+        const int c = (int)(i % (size_t)d->channels);
+        const double a = (double)n.gamma[c] * (double)n.inv[c];
+        terms[i] =
+            fabs(a * (double)want[i]) + fabs(a * (double)n.mean[c]) + fabs((double)n.beta[c]);
+    }
+    if (kind != COPY)
+        chex_ref_bn_forward(&st_ref, &from, &bn, kind == RELU, &into);
+    OK(stored(&out, gt_doubles(want, count), terms), "%s %s to %s, n %d hw %d channels %d",
+       kinds[kind], gt_type_names[type], gt_type_names[to], d->n, d->hw, d->channels);
     gt_release_all();
 }
 
 /* NaN passes norm and ReLU; a copy keeps -0. */
 static void activate_special(enum gpu_type type) {
-    struct dims d = {1, 1, 32, 0, 32};
-    struct gt_buffer x = gt_buffer(type, 1, 1, 32, 8, 0, 1);
-    struct norm n = norm_make(&x, &d, true);
-    x.host[3] = NAN;
-    x.host[4] = -0.0f;
-    x.device = gt_upload_as(type, x.host, x.count);
-    struct gt_buffer out = gt_buffer(type, 1, 1, 32, 9, 0, 1);
-    struct gpu_map from = gt_slice(&x, 0, 32), into = gt_slice(&out, 0, 32);
-    GT_OK(gpu_activate(&from, &n.gpu, &into, 0));
-    float *active = gt_download_as(type, out.device, 32);
-    GT_OK(gpu_activate(&from, NULL, &into, 0));
-    float *copy = gt_download_as(type, out.device, 32);
+    struct st_slice x = st_slice(type, 1, 1, 32, 0, 32, 8, 0, 1);
+    const struct st_norm n = st_norm(&x, true, 71);
+    x.b.host[3] = NAN;
+    x.b.host[4] = -0.0f;
+    x.map.data = gt_upload_as(type, x.b.host, x.b.count);
+    const struct st_slice out = st_slice(type, 1, 1, 32, 0, 32, 9, 0, 1);
+    GT_OK(gpu_activate(&x.map, &n.device, &out.map, 0));
+    const float *active = gt_download_as(type, out.b.device, 32);
+    GT_OK(gpu_activate(&x.map, NULL, &out.map, 0));
+    const float *copy = gt_download_as(type, out.b.device, 32);
     OK(isnan(active[3]) && !isnan(active[2]) && isnan(copy[3]) && copy[4] == 0 && signbit(copy[4]),
        "%s: NaN passes norm and ReLU, and a copy keeps -0", gt_type_names[type]);
-    free(active), free(copy), free(x.host), free(out.host);
-    norm_free(&n);
     gt_release_all();
 }
 
-/* ---- the gradient taken up ---- */
+/* ---- the finished gradient ---- */
 
-static void take(enum gpu_type type, enum gpu_type to, const struct dims *d, bool deferred) {
-    struct gt_buffer g = gt_buffer(type, d->n, d->hw, d->pitch, 11, 0.1f, 1);
-    struct gt_buffer x = gt_buffer(type, d->n, d->hw, d->pitch, 12, 0.5f, 2);
-    struct gt_buffer out = gt_buffer(to, d->n, d->hw, d->pitch, 13, 0, 1);
-    size_t c_all = (size_t)d->channels;
-    float *b = room(c_all, 4), *k = room(c_all, 4);
-    for (size_t i = 0; i < c_all; i++) {
-        b[i] = 0.3f * gt_normal(14, i);
-        k[i] = 0.3f * gt_normal(15, i);
+static void finish(enum gpu_type type, enum gpu_type to, const struct dims *d, bool deferred) {
+    struct st_slice x = slice(type, d, 12, 0.5f, 2), out = slice(to, d, 13, 0, 1);
+    const struct st_deferred_grad g = st_deferred_grad(&x, deferred, 14);
+    GT_OK(gpu_finish_grad(&g.device, &out.map, 0));
+    const size_t count = st_pixels(&x) * (size_t)d->channels;
+    double *want = gt_doubles(st_values(&g.g, g.g.b.host), count);
+    double *terms = gt_take(count, sizeof *terms);
+    for (size_t i = 0; deferred && i < count; i++) {
+        const int c = (int)(i % (size_t)d->channels);
+        const double bx =
+            (double)g.bsum[c] * (double)st_at(&x, x.b.host, i / (size_t)d->channels, c);
+        terms[i] = fabs(want[i]) + fabs(bx) + fabs((double)g.csum[c]);
+        want[i] += bx + (double)g.csum[c];
     }
-    struct gpu_deferred_grad deferred_grad = {.g = gt_slice(&g, d->first, d->channels)};
-    if (deferred) {
-        deferred_grad.x = gt_slice(&x, d->first, d->channels);
-        deferred_grad.bsum = gt_upload(b, c_all * 4);
-        deferred_grad.csum = gt_upload(k, c_all * 4);
-    }
-    struct gpu_map into = gt_slice(&out, d->first, d->channels);
-    GT_OK(gpu_finish_grad(&deferred_grad, &into, 0));
-    int strays = 0, wrong = 0;
-    float *got = fetch(&out, d, &strays);
-    for (size_t p = 0; p < pixels_of(d); p++)
-        for (int c = 0; c < d->channels; c++) {
-            size_t i = p * (size_t)d->pitch + (size_t)(d->first + c);
-            double gi = (double)g.host[i], bx = (double)b[c] * (double)x.host[i];
-            double y = deferred ? gi + bx + (double)k[c] : gi;
-            double terms = deferred ? fabs(gi) + fabs(bx) + fabs((double)k[c]) : 0;
-            wrong += !(fabs((double)got[i] - y) <= unit(to) * fabs(y) + 1e-6 * terms);
-        }
-    OK(!wrong && !strays, "take %s to %s%s, n %d hw %d channels %d", gt_type_names[type],
-       gt_type_names[to], deferred ? "" : " without deferred terms", d->n, d->hw, d->channels);
-    free(got), free(b), free(k), free(g.host), free(x.host), free(out.host);
+    OK(stored(&out, want, terms), "finished gradient %s to %s%s, n %d hw %d channels %d",
+       gt_type_names[type], gt_type_names[to], deferred ? "" : " without deferred terms", d->n,
+       d->hw, d->channels);
     gt_release_all();
 }
 
 /* ---- backward ---- */
 
-/* The kernel's in_g + B x + C is dx, where old is what in_g held before. */
-struct backward_error {
-    double dx, dgamma, dbeta;
-};
-
-static struct backward_error backward_compare(const struct dims *d, const struct norm *n,
-                                              enum kind kind, float *x, const float *dv,
-                                              const float *old, const float *in_g,
-                                              const float *vectors) {
-    size_t c_all = (size_t)d->channels, count = pixels_of(d) * (size_t)d->pitch;
-    float *act = room(count, 4), *du = room(count, 4), *dx = room(count, 4);
-    float *dgamma = room(c_all, 4), *dbeta = room(c_all, 4);
-    memcpy(du, dv, count * 4);
-    struct chex_ref_map x_map = ref_map(x, d), act_map = ref_map(act, d), du_map = ref_map(du, d),
-                        dx_map = ref_map(dx, d);
-    chex_ref_bn_forward(&ctx, &x_map, &n->ref, true, &act_map);
-    if (kind == RELU)
-        chex_ref_relu_backward(&ctx, &act_map, &du_map);
-    double *sums = room(2 * c_all, sizeof *sums);
-    chex_ref_bn_backward(&ctx, &x_map, &n->ref, &du_map, NULL, sums, dgamma, dbeta, &dx_map, NULL);
-    free(sums);
-    double diff = 0, scale = 0, gd = 0, gs = 0, bd = 0, bs = 0;
-    for (size_t p = 0; p < pixels_of(d); p++)
-        for (size_t c = 0; c < c_all; c++) {
-            size_t i = p * (size_t)d->pitch + (size_t)d->first + c;
-            double a_du = (double)n->gamma[c] * n->inv64[c] * (double)du[i];
-            double got = (double)in_g[i] + (double)vectors[2 * c_all + c] * (double)x[i] +
-                         (double)vectors[3 * c_all + c];
-            diff += pow(got - (double)dx[i] - (double)old[i], 2);
-            scale += pow(fabs(a_du) + fabs((double)old[i]), 2);
-        }
-    for (size_t c = 0; c < c_all; c++) {
-        gd += pow((double)vectors[c] - (double)dgamma[c], 2);
-        bd += pow((double)vectors[c_all + c] - (double)dbeta[c], 2);
-        gs += pow((double)dgamma[c], 2);
-        bs += pow((double)dbeta[c], 2);
-    }
-    free(act), free(du), free(dx), free(dgamma), free(dbeta);
-    /* One pixel is its own mean: then dgamma is 0 except for the rounding of mean, and so measured
-     * against dbeta. */
-    return (struct backward_error){sqrt(diff / scale), sqrt(gd / (gs + bs)), sqrt(bd / bs)};
-}
-
+/* A dU, and the sums of dU. In fp32 also dx = in_g + B x + C as a whole. */
 static void mask(enum gpu_type type, enum gpu_type dv_type, const struct dims *d, enum kind kind,
                  bool add) {
-    struct gt_buffer x = gt_buffer(type, d->n, d->hw, d->pitch, 21, 0.5f, 2);
-    struct gt_buffer dv = gt_buffer(dv_type, d->n, d->hw, d->pitch, 22, 0.2f, 1);
-    struct gt_buffer in_g = gt_buffer(type, d->n, d->hw, d->pitch, 23, 0, 1);
-    struct norm n = norm_make(&x, d, kind == RELU);
-    size_t c_all = (size_t)d->channels;
-    float *zero = room(in_g.count, 4);
-    float *vectors = gt_alloc(4 * c_all * 4); /* dgamma, dbeta, bsum, csum */
-    GT_OK(cudaMemset(vectors + 2 * c_all, 0, 2 * c_all * 4));
-    struct gpu_sums sums = {gt_alloc(GPU_MAX_BLOCKS * 2 * c_all * 4),
-                            gt_zeros(GPU_TICKETS * 4),
-                            vectors,
-                            vectors + c_all,
-                            vectors + 2 * c_all,
-                            vectors + 3 * c_all};
-    struct gpu_map dv_slice = gt_slice(&dv, d->first, d->channels);
-    struct gpu_map x_slice = gt_slice(&x, d->first, d->channels);
-    struct gpu_map g_slice = gt_slice(&in_g, d->first, d->channels);
-    const struct gpu_norm none = {0};
-    const struct gpu_sums no_sums = {0};
-    GT_OK(gpu_mask(&dv_slice, &x_slice, kind == COPY ? &none : &n.gpu, &g_slice, add,
-                   kind == COPY ? &no_sums : &sums, 0));
-    int strays = 0, wrong = 0;
-    float *got = fetch(&in_g, d, &strays);
-    if (kind == COPY) {
-        for (size_t p = 0; p < pixels_of(d); p++)
-            for (int c = 0; c < d->channels; c++) {
-                size_t i = p * (size_t)d->pitch + (size_t)(d->first + c);
-                wrong += got[i] != gt_rounded(type, dv.host[i] + (add ? in_g.host[i] : 0));
-            }
-        OK(!wrong && !strays, "%s gradient of %s, %s, n %d hw %d channels %d",
-           gt_type_names[dv_type], gt_type_names[type], add ? "added" : "stored", d->n, d->hw,
-           d->channels);
-    } else {
-        float *host = gt_floats(vectors, 4 * c_all);
-        digest_add(host, 4 * c_all * 4);
-        struct backward_error e =
-            backward_compare(d, &n, kind, x.host, dv.host, add ? in_g.host : zero, got, host);
-        OK(e.dx <= dx_bound(type) && e.dgamma <= 1e-5 && e.dbeta <= 1e-5 && !strays,
-           "backward of %s, %s gradient of %s, %s, n %d hw %d channels %d: dx %.1e, dgamma %.1e, "
-           "dbeta %.1e",
-           kinds[kind], gt_type_names[dv_type], gt_type_names[type], add ? "added" : "stored", d->n,
-           d->hw, d->channels, e.dx, e.dgamma, e.dbeta);
-        free(host);
+    const struct st_slice x = slice(type, d, 21, 0.5f, 2), dv = slice(dv_type, d, 22, 0.2f, 1);
+    const struct st_slice in_g = slice(type, d, 23, 0, 1);
+    const struct st_norm n = kind == COPY ? st_no_norm(d->channels) : st_norm(&x, kind == RELU, 71);
+    const struct gpu_sums sums = st_sums(&n, 41);
+    const size_t count = st_pixels(&x) * (size_t)d->channels;
+    char what[128];
+    snprintf(what, sizeof what, "backward of %s, %s gradient of %s, n %d hw %d channels %d",
+             kinds[kind], gt_type_names[dv_type], gt_type_names[type], d->n, d->hw, d->channels);
+    GT_OK(gpu_mask(&dv.map, &x.map, &n.device, &in_g.map, add, &sums, 0));
+    double *du = gt_doubles(st_values(&dv, dv.b.host), count);
+    st_check_backward(du, &x, &n, &in_g, add, &sums, 41, what);
+    if (type != GPU_F32 || add || kind == COPY)
+        return gt_release_all();
+    for (size_t i = 0; i < count; i++) {
+        const int c = (int)(i % (size_t)d->channels);
+        const float at = st_at(&x, x.b.host, i / (size_t)d->channels, c);
+        du[i] = kind == RELU && !(st_y(&n, c, at) > 0) ? 0 : du[i];
     }
-    free(got), free(zero), free(x.host), free(dv.host), free(in_g.host);
-    norm_free(&n);
+    st_check_whole(&x, &n, du, &in_g, &sums, 41, what);
     gt_release_all();
 }
 
@@ -352,37 +203,6 @@ static void mask_special(enum gpu_type type) {
     for (int c = 0; c < C; c++)
         wrong += got[c] != (c % 3 == 1 ? 1.0f : 0.0f) || got_sums[C + c] != got[c];
     OK(!wrong, "%s: the ReLU is shut at 0 and at NaN", gt_type_names[type]);
-    free(got);
-    gt_release_all();
-}
-
-/* Every reader of a channel adds its B and C: a second pass doubles them. */
-static void sums_accumulate(void) {
-    struct dims d = shapes[1];
-    struct gt_buffer x = gt_buffer(GPU_BF16, d.n, d.hw, d.pitch, 31, 0.5f, 2);
-    struct gt_buffer g = gt_buffer(GPU_BF16, d.n, d.hw, d.pitch, 32, 0.2f, 1);
-    struct norm n = norm_make(&x, &d, true);
-    size_t c_all = (size_t)d.channels;
-    float *vectors = gt_zeros(4 * c_all * 4);
-    struct gpu_sums sums = {gt_alloc(GPU_MAX_BLOCKS * 2 * c_all * 4),
-                            gt_zeros(GPU_TICKETS * 4),
-                            vectors,
-                            vectors + c_all,
-                            vectors + 2 * c_all,
-                            vectors + 3 * c_all};
-    struct gpu_map dv = gt_slice(&g, d.first, d.channels), in = gt_slice(&x, d.first, d.channels);
-    struct gt_buffer to = gt_buffer(GPU_BF16, d.n, d.hw, d.pitch, 33, 0, 1);
-    struct gpu_map in_g = gt_slice(&to, d.first, d.channels);
-    GT_OK(gpu_mask(&dv, &in, &n.gpu, &in_g, false, &sums, 0));
-    float *once = gt_floats(vectors, 4 * c_all);
-    GT_OK(gpu_mask(&dv, &in, &n.gpu, &in_g, false, &sums, 0));
-    float *twice = gt_floats(vectors, 4 * c_all);
-    int wrong = 0;
-    for (size_t i = 0; i < 4 * c_all; i++)
-        wrong += twice[i] != (i < 2 * c_all ? 1.0f : 2.0f) * once[i];
-    OK(!wrong, "a second reader adds to bsum and csum, and has a dgamma and dbeta of its own");
-    free(once), free(twice), free(x.host), free(g.host), free(to.host);
-    norm_free(&n);
     gt_release_all();
 }
 
@@ -422,23 +242,22 @@ static void vectors(void) {
     for (int c = 0; c < 64; c++)
         wrong += single[c] != 0;
     OK(!wrong, "batch means and unbiased variances; of a single value the variance is 0");
-    free(got), free(single);
     gt_release_all();
 }
 
 static void image(enum gpu_type type, int channels, int n, int hw) {
     const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
     size_t pixels = (size_t)(n * hw * hw);
-    float *grey = room(pixels, 4), *want = room(pixels * 3, 4);
+    float *grey = gt_host(pixels), *want = gt_host(pixels * 3);
     for (size_t i = 0; i < pixels; i++)
         grey[i] = chex_rng_unit(chex_rng(51, CHEX_RNG_TEST, i, 0).v[0]);
     struct gt_buffer out = gt_buffer(type, n, hw, channels, 52, 0, 1);
     struct gpu_map map = gt_slice(&out, 0, channels);
     GT_OK(gpu_image(gt_upload(grey, pixels * 4), mean, std, &map, 0));
     struct chex_ref_map ref = {want, n, hw, hw, 3, 3};
-    chex_ref_image(&ctx, grey, mean, std, &ref);
+    chex_ref_image(&st_ref, grey, mean, std, &ref);
     float *got = gt_download_as(type, out.device, out.count);
-    digest_add(got, out.count * 4);
+    gt_digest_add(got, out.count * 4);
     int wrong = 0;
     for (size_t p = 0; p < pixels; p++)
         for (int c = 0; c < channels; c++) {
@@ -448,7 +267,6 @@ static void image(enum gpu_type type, int channels, int n, int hw) {
             wrong += !(fabs((double)got[p * (size_t)channels + (size_t)c] - y) <= bound);
         }
     OK(!wrong, "image of %d channels in %s, n %d hw %d", channels, gt_type_names[type], n, hw);
-    free(grey), free(want), free(got), free(out.host);
     gt_release_all();
 }
 
@@ -458,15 +276,15 @@ static void all_of(enum gpu_type type) {
         stats(type, d, 0.5f, 1);
         for (int kind = COPY; kind <= RELU; kind++)
             activate(type, type, d, (enum kind)kind);
-        take(type, type, d, true);
+        finish(type, type, d, true);
         mask(type, type, d, RELU, i & 1);
         mask(type, GPU_F32, d, RELU, !(i & 1));
     }
     const struct dims *d = &shapes[3];
     stats(type, d, 8, 2);
     activate(type, GPU_F32, d, RELU);
-    take(type, type, d, false);
-    take(type, GPU_F32, d, true);
+    finish(type, type, d, false);
+    finish(type, GPU_F32, d, true);
     mask(type, GPU_F32, d, NORM, true);
     mask(type, GPU_F32, d, COPY, true);
     mask(type, type, d, COPY, false);
@@ -477,17 +295,13 @@ static void all_of(enum gpu_type type) {
 }
 
 int main(void) {
-    struct chex_error err;
-    BAIL_UNLESS(chex_ref_ctx_init(&ctx, 2, false, 1, &err) == CHEX_OK, "%s", err.text);
+    st_begin(1);
     all_of(GPU_F32);
     all_of(GPU_BF16);
     all_of(GPU_F16);
     stats(GPU_BF16, &large, 0.5f, 3);
-    take(GPU_F32, GPU_F32, &large, true);
+    finish(GPU_F32, GPU_F32, &large, true);
     mask(GPU_BF16, GPU_F32, &large, RELU, true);
-    sums_accumulate();
     vectors();
-    printf("# all results: %016llx\n", (unsigned long long)digest);
-    chex_ref_ctx_release(&ctx);
-    return tap_done();
+    return st_done();
 }

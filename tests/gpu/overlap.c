@@ -37,28 +37,22 @@ static void make_input(void) {
 static struct chex_engine *engine_of(const char *variant, const struct chex_net *net,
                                      enum chex_precision precision) {
     struct chex_error err = {0};
-    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
+    struct chex_engine *e = test_alloc(1, sizeof *e);
     float *state = make_state(net);
-    BAIL_UNLESS(e, "out of memory");
     e->impl = variant ? &chexnet_engine_cuda : &chex_engine_cpu;
-    e->config = (struct chex_engine_config){.net = net,
-                                            .image_size = SIZE,
-                                            .batch = IMAGES,
-                                            .precision = precision,
-                                            .threads = 1,
-                                            .variant = variant};
-    BAIL_UNLESS(e->impl->create(&e->config, &e->self, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
-                "%s", err.text);
+    e->config = test_config(net, &(struct setting){net->model, SIZE, IMAGES, IMAGES, precision});
+    e->config.training = false;
+    e->config.variant = variant;
+    BAIL_UNLESS(e->impl->create(&e->config, &e->self, &err) == CHEX_OK, "%s", err.text);
+    test_set(e, CHEX_STATE_PARAMS, state);
     free(state);
     return e;
 }
 
 static void one_by_one(struct chex_engine *e, float logits[BATCHES][IMAGES * CLASSES]) {
-    struct chex_error err = {0};
     for (int i = 0; i < BATCHES; i++) {
         const struct chex_batch b = batch_of(i);
-        BAIL_UNLESS(chex_engine_infer(e, &b, logits[i], &err) == CHEX_OK, "%s", err.text);
+        test_infer(e, &b, logits[i]);
     }
 }
 
@@ -145,10 +139,8 @@ static void order(const struct chex_net *net) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net("densenet_tiny", CLASSES);
     setenv("EMULATED_STREAMS", "late", 1);
-    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     make_input();
     order(net);
     same_bits("s0", net, CHEX_FP32);

@@ -3,10 +3,7 @@
  * Pooling of slices with and without batch norm, in all types, against the reference's loops on the
  * activated map in fp32. Forward differs from them only where a value is stored.
  */
-#include "engine/ref/ref_ops.h"
-#include "slice_test.h"
-
-static struct chex_ref_ctx ref;
+#include "gpu/slice_test.h"
 
 struct shape {
     enum gpu_type type;
@@ -33,20 +30,6 @@ static int out_hw(const struct shape *s) {
     return s->stride ? (s->hw + 2 * s->pad - s->kernel) / s->stride + 1 : s->hw / s->kernel;
 }
 
-static struct chex_ref_map packed(float *data, int n, int hw, int channels) {
-    return (struct chex_ref_map){data, n, hw, hw, channels, channels};
-}
-
-/* norm(in), packed; NaN where `in` has one. */
-static float *activated(const struct st_slice *in, const struct st_norm *n) {
-    const size_t channels = (size_t)in->channels;
-    float *act = gt_host(st_pixels(in) * channels);
-    for (size_t p = 0; p < st_pixels(in); p++)
-        for (int c = 0; c < in->channels; c++)
-            act[p * channels + (size_t)c] = st_act(n, c, st_at(in, in->b.host, p, c));
-    return act;
-}
-
 /* The tap that won, from the pixel. */
 static int tap_of(const struct shape *s, size_t out_pixel, int32_t at) {
     const int hw = out_hw(s), o = (int)(out_pixel % (size_t)(hw * hw));
@@ -58,8 +41,7 @@ static int tap_of(const struct shape *s, size_t out_pixel, int32_t at) {
 static void check_forward(const struct shape *s, const struct st_slice *out, const float *want,
                           const int32_t *arg, const uint8_t *device_arg, const char *what) {
     const size_t channels = (size_t)s->channels, count = st_pixels(out) * channels;
-    float *now = gt_download_as(s->type, out->b.device, out->b.count);
-    gt_digest_add(now, out->b.count * sizeof *now);
+    float *now = st_fetch(out);
     size_t wrong = 0, wrong_arg = 0;
     for (size_t i = 0; i < count; i++) {
         const float v = st_at(out, now, i / channels, (int)(i % channels));
@@ -71,41 +53,30 @@ static void check_forward(const struct shape *s, const struct st_slice *out, con
     OK(wrong == 0, "%s: values", what);
     OK(st_strays(out, now) == 0, "%s: channels beside the slice stay", what);
     if (device_arg) {
-        uint8_t *at = malloc(count);
-        if (!at)
-            exit(1);
+        uint8_t *at = gt_take(count, 1);
         gt_download(at, device_arg, count);
         for (size_t i = 0; i < count; i++)
             wrong_arg += at[i] != tap_of(s, i / channels, arg[i]);
         OK(wrong_arg == 0, "%s: who won", what);
-        free(at);
     }
-    free(now);
 }
 
 /* The reference's gradient of the activated map. */
 static double *reference_dv(const struct shape *s, const struct st_deferred_grad *deferred_grad,
-                            const struct st_slice *out, const int32_t *arg) {
+                            const struct st_slice *in, const struct st_slice *out,
+                            const int32_t *arg) {
     const size_t channels = (size_t)s->channels, outs = st_pixels(out) * channels;
-    const size_t ins = (size_t)s->n * (size_t)(s->hw * s->hw) * channels;
+    const size_t ins = st_pixels(in) * channels;
     float *dy = gt_host(outs), *dx = gt_host(ins);
-    double *dv = malloc(ins * sizeof *dv);
-    if (!dv)
-        exit(1);
     for (size_t i = 0; i < outs; i++)
         dy[i] = st_take(deferred_grad, out, i / channels, (int)(i % channels));
-    const struct chex_ref_map from = packed(dy, s->n, out_hw(s), s->channels);
-    const struct chex_ref_map to = packed(dx, s->n, s->hw, s->channels);
+    const struct chex_ref_map from = st_packed(out, dy), to = st_packed(in, dx);
     if (s->stride)
-        chex_ref_maxpool_backward(&ref, &from, arg,
+        chex_ref_maxpool_backward(&st_ref, &from, arg,
                                   (struct chex_ref_window){s->kernel, s->stride, s->pad}, &to);
     else
-        chex_ref_avgpool_backward(&ref, &from, s->kernel, &to);
-    for (size_t i = 0; i < ins; i++)
-        dv[i] = (double)dx[i];
-    free(dy);
-    free(dx);
-    return dv;
+        chex_ref_avgpool_backward(&st_ref, &from, s->kernel, &to);
+    return gt_doubles(dx, ins);
 }
 
 static void backward(const struct shape *s, const struct st_slice *in, const struct st_norm *n,
@@ -124,12 +95,8 @@ static void backward(const struct shape *s, const struct st_slice *in, const str
     else
         GT_OK(gpu_avgpool_backward(&deferred_grad.device, s->kernel, &in->map, &n->device, &g.map,
                                    s->add, &sums, 0));
-    double *dv = reference_dv(s, &deferred_grad, out, arg);
-    st_check_backward(dv, in, n, &g, s->add, &sums, 41, what);
-    free(dv);
-    free(deferred_grad.bsum);
-    free(deferred_grad.g.b.host);
-    free(g.b.host);
+    st_check_backward(reference_dv(s, &deferred_grad, in, out, arg), in, n, &g, s->add, &sums, 41,
+                      what);
 }
 
 static void one(const struct shape *s) {
@@ -146,33 +113,24 @@ static void one(const struct shape *s) {
     const struct gpu_stats stats = st_stats(s->channels);
     const size_t count = st_pixels(&out) * (size_t)s->channels;
     uint8_t *device_arg = s->stride ? gt_alloc(count) : NULL;
-    int32_t *arg = malloc(count * sizeof *arg);
-    float *act = activated(&in, &n), *want = gt_host(count);
-    if (!arg)
-        exit(1);
-    const struct chex_ref_map from = packed(act, s->n, s->hw, s->channels);
-    const struct chex_ref_map to = packed(want, s->n, hw, s->channels);
+    int32_t *arg = gt_take(count, sizeof *arg);
+    float *want = gt_host(count);
+    const struct chex_ref_map from = st_packed(&in, st_activated(&in, &n));
+    const struct chex_ref_map to = st_packed(&out, want);
     if (s->stride) {
-        chex_ref_maxpool_forward(&ref, &from,
+        chex_ref_maxpool_forward(&st_ref, &from,
                                  (struct chex_ref_window){s->kernel, s->stride, s->pad}, &to, arg);
         GT_OK(gpu_maxpool_forward(&in.map, &n.device,
                                   (struct gpu_window){s->kernel, s->stride, s->pad}, &out.map,
                                   device_arg, &stats, 0));
     } else {
-        chex_ref_avgpool_forward(&ref, &from, s->kernel, &to);
+        chex_ref_avgpool_forward(&st_ref, &from, s->kernel, &to);
         GT_OK(gpu_avgpool_forward(&in.map, &n.device, s->kernel, &out.map, &stats, 0));
     }
     check_forward(s, &out, want, arg, device_arg, what);
-    free(out.b.host);
     out.b.host = gt_download_as(s->type, out.b.device, out.b.count);
     st_check_stats(&out, out.b.host, &stats, what);
     backward(s, &in, &n, &out, arg, device_arg, what);
-    free(n.mean);
-    free(arg);
-    free(act);
-    free(want);
-    free(in.b.host);
-    free(out.b.host);
     gt_release_all();
 }
 
@@ -202,8 +160,8 @@ static void winners(void) {
                           gt_upload(ones, sizeof ones), gt_upload(zeros, sizeof zeros), true};
     int32_t arg[9 * 32];
     uint8_t *device_arg = gt_alloc(sizeof want / 4);
-    const struct chex_ref_map from = packed(in.b.host, 1, 3, 32), to = packed(want, 1, 3, 32);
-    chex_ref_maxpool_forward(&ref, &from, (struct chex_ref_window){3, 1, 1}, &to, arg);
+    const struct chex_ref_map from = st_packed(&in, in.b.host), to = st_packed(&out, want);
+    chex_ref_maxpool_forward(&st_ref, &from, (struct chex_ref_window){3, 1, 1}, &to, arg);
     const struct gpu_window win = {3, 1, 1};
     GT_OK(gpu_maxpool_forward(&in.map, &n.device, win, &out.map, device_arg, &none, 0));
     check_forward(&s, &out, want, arg, device_arg, "first and NaN after a ReLU");
@@ -221,26 +179,20 @@ static void winners(void) {
                cudaErrorInvalidValue &&
            gpu_avgpool_forward(&in.map, NULL, 3, &out.map, &none, 0) == cudaErrorInvalidValue,
        "windows that the networks do not have are refused");
-    free(in.b.host);
-    free(out.b.host);
     gt_release_all();
 }
 
 /* More pixels than a grid has rows: blocks go round, and there are many partial sums. */
 static void many(void) {
-    const struct shape s = {GPU_BF16, 2, 200, 32, 32, 0, 32, 0, 3, 2, 1, true, true, true, false};
-    const struct shape small = {GPU_BF16, 2, 40, 32,   32,   0,    32,   0,
-                                3,        2, 1,  true, true, true, false};
-    one(TAP_SLOW_BUILD ? &small : &s);
+    const int hw = TAP_SLOW_BUILD ? 40 : 200;
+    one(&(struct shape){GPU_BF16, 2, hw, 32, 32, 0, 32, 0, 3, 2, 1, true, true, true, false});
 }
 
 int main(void) {
-    struct chex_error err;
-    BAIL_UNLESS(chex_ref_ctx_init(&ref, 1, false, 1, &err) == CHEX_OK, "%s", err.text);
+    st_begin(1);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         one(&shapes[i]);
     winners();
     many();
-    chex_ref_ctx_release(&ref);
     return st_done();
 }

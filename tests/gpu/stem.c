@@ -7,8 +7,7 @@
  * a unit in an element; dW 1e-5. Against three channels in fp32 the folded weights' rounding adds
  * as much again: 4e-3 (fp16: 6e-4).
  */
-#include "engine/ref/ref_ops.h"
-#include "gpu/gpu_test.h"
+#include "gpu/slice_test.h"
 
 enum { OUT = 64, FIRST = 32, PITCH = FIRST + OUT + 32 };
 
@@ -37,7 +36,6 @@ struct world {
     float *folded2; /* (64, 2, 7, 7), rounded */
     float *device_grey, *device_weight;
     void *folded;
-    struct chex_ref_ctx ref;
 };
 
 static double folded_u(const struct world *w, int o, int k) {
@@ -56,10 +54,8 @@ static double folded_1(const struct world *w, int o, int k) {
 
 static void make_weights(struct world *w) {
     float *flat = gt_host(OUT * 147);
-    w->weight = gt_host(OUT * 147);
+    w->weight = gt_normals(OUT * 147, 7, 0.01f, 0.1f);
     w->folded2 = gt_host(OUT * 98);
-    for (int i = 0; i < OUT * 147; i++)
-        w->weight[i] = 0.01f + 0.1f * gt_normal(7, (uint64_t)i);
     for (int o = 0; o < OUT; o++)
         for (int k = 0; k < 49; k++) {
             for (int c = 0; c < 3; c++)
@@ -70,12 +66,10 @@ static void make_weights(struct world *w) {
     w->device_weight = gt_upload(flat, OUT * 147 * sizeof *flat);
     w->folded = gt_alloc(gpu_stem_folded_bytes());
     GT_OK(gpu_stem_fold(w->device_weight, mean, std, w->s.type, w->folded, NULL));
-    free(flat);
 }
 
 static struct world world(struct shape s) {
     struct world w = {.s = s, .hw = (s.size - 1) / 2 + 1};
-    struct chex_error err = {0};
     w.pixels = (size_t)s.n * (size_t)(w.hw * w.hw);
     w.image_pixels = (size_t)s.n * (size_t)(s.size * s.size);
     w.grey = gt_host(w.image_pixels);
@@ -88,17 +82,7 @@ static struct world world(struct shape s) {
     }
     w.device_grey = gt_upload(w.grey, w.image_pixels * sizeof *w.grey);
     make_weights(&w);
-    BAIL_UNLESS(chex_ref_ctx_init(&w.ref, 1, false, OUT * 147, &err) == CHEX_OK, "%s", err.text);
     return w;
-}
-
-static void release(struct world *w) {
-    free(w->grey);
-    free(w->two);
-    free(w->weight);
-    free(w->folded2);
-    chex_ref_ctx_release(&w->ref);
-    gt_release_all();
 }
 
 static struct chex_ref_map map(int n, int hw, int channels, float *data) {
@@ -107,22 +91,17 @@ static struct chex_ref_map map(int n, int hw, int channels, float *data) {
 static const struct chex_ref_window WINDOW = {7, 2, 3};
 
 static double relative(const float *a, const float *b, size_t count) {
-    double d = 0, s = 0;
-    for (size_t i = 0; i < count; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        s += (double)b[i] * (double)b[i];
-    }
-    return sqrt(d / s);
+    return gt_rel_l2(a, gt_doubles(b, count), count);
 }
 
-static void check_forward(struct world *w, const float *got) {
+static void check_forward(const struct world *w, const float *got) {
     const bool bf16 = w->s.type == GPU_BF16;
     const size_t count = w->pixels * OUT;
     float *want = gt_host(count), *three = gt_host(3 * w->image_pixels);
     const struct chex_ref_map x2 = map(w->s.n, w->s.size, 2, w->two);
     const struct chex_ref_map x3 = map(w->s.n, w->s.size, 3, three);
     const struct chex_ref_map y = map(w->s.n, w->hw, OUT, want);
-    chex_ref_conv_forward(&w->ref, &x2, w->folded2, WINDOW, &y);
+    chex_ref_conv_forward(&st_ref, &x2, w->folded2, WINDOW, &y);
     double worst = 0, squares = 0;
     for (size_t i = 0; i < count; i++)
         squares += (double)want[i] * (double)want[i];
@@ -135,46 +114,11 @@ static void check_forward(struct world *w, const float *got) {
     const double error = relative(got, want, count);
     OK(error <= (bf16 ? 2.5e-3 : 4e-4) && worst <= 1, "%s: forward (L2 %.2g, worst %.2f)",
        name(&w->s), error, worst);
-    chex_ref_image(&w->ref, w->grey, mean, std, &x3);
-    chex_ref_conv_forward(&w->ref, &x3, w->weight, WINDOW, &y);
+    chex_ref_image(&st_ref, w->grey, mean, std, &x3);
+    chex_ref_conv_forward(&st_ref, &x3, w->weight, WINDOW, &y);
     const double off = relative(got, want, count);
     OK(off <= (bf16 ? 4e-3 : 6e-4), "%s: forward is that of three channels (L2 %.2g)", name(&w->s),
        off);
-    free(want);
-    free(three);
-}
-
-static void check_stats(const struct world *w, const float *y, const struct gpu_stats *stats) {
-    float *m = gt_floats(stats->mean, OUT), *v = gt_floats(stats->var, OUT);
-    float *inv = gt_floats(stats->inv, OUT);
-    double worst = 0;
-    for (int c = 0; c < OUT; c++) {
-        double sum = 0, squares = 0;
-        for (size_t p = 0; p < w->pixels; p++)
-            sum += (double)y[p * OUT + (size_t)c];
-        const double centre = sum / (double)w->pixels;
-        for (size_t p = 0; p < w->pixels; p++) {
-            const double d = (double)y[p * OUT + (size_t)c] - centre;
-            squares += d * d;
-        }
-        const double var = squares / (double)w->pixels;
-        /* A variance far below the mean's square is a difference of fp32 sums. */
-        const double errors[] = {
-            fabs((double)m[c] - centre) / (sqrt(var) + 0.1 * fabs(centre)),
-            fabs((double)v[c] - var) / (var + 0.1 * centre * centre),
-            fabs((double)inv[c] * sqrt((double)v[c] + 1e-5) - 1),
-        };
-        for (int i = 0; i < 3; i++)
-            worst = errors[i] > worst || isnan(errors[i]) ? errors[i] : worst;
-    }
-    gt_digest_add(m, OUT * sizeof *m);
-    gt_digest_add(v, OUT * sizeof *v);
-    unsigned ticket = 1;
-    gt_download(&ticket, stats->ticket, sizeof ticket);
-    OK(worst <= 1e-5 && ticket == 0, "%s: statistics (worst %.2g)", name(&w->s), worst);
-    free(m);
-    free(v);
-    free(inv);
 }
 
 static struct gpu_device device_of(const struct world *w) {
@@ -184,49 +128,30 @@ static struct gpu_device device_of(const struct world *w) {
 
 static void forward(struct world *w) {
     const struct gpu_device device = device_of(w);
-    struct gt_buffer out = gt_buffer(w->s.type, w->s.n, w->hw, PITCH, 3, 0, 1);
-    const struct gpu_map slice = gt_slice(&out, FIRST, OUT);
-    struct gpu_stats stats = {.partial = gt_alloc((size_t)GPU_MAX_BLOCKS * 2 * OUT * 4),
-                              .ticket = gt_zeros(GPU_TICKETS * sizeof(unsigned)),
-                              .mean = gt_alloc(OUT * 4),
-                              .var = gt_alloc(OUT * 4),
-                              .inv = gt_alloc(OUT * 4),
-                              .eps = 1e-5f};
-    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats,
+    const struct st_slice out = st_slice(w->s.type, w->s.n, w->hw, PITCH, FIRST, OUT, 3, 0, 1);
+    struct gpu_stats stats = st_stats(OUT);
+    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &out.map, &stats,
                            NULL));
-    float *all = gt_download_as(w->s.type, out.device, out.count), *y = gt_host(w->pixels * OUT);
-    bool rest = true;
-    for (size_t i = 0; i < out.count; i++) {
-        const size_t c = i % PITCH;
-        if (c < FIRST || c >= FIRST + OUT)
-            rest &= all[i] == out.host[i];
-        else
-            y[i / PITCH * OUT + c - FIRST] = all[i];
-    }
-    OK(rest, "%s: the other channels are left alone", name(&w->s));
-    gt_digest_add(y, w->pixels * OUT * sizeof *y);
-    check_forward(w, y);
-    check_stats(w, y, &stats);
+    const float *all = st_fetch(&out);
+    OK(st_strays(&out, all) == 0, "%s: the other channels are left alone", name(&w->s));
+    check_forward(w, st_values(&out, all));
+    st_check_stats(&out, all, &stats, name(&w->s));
 
     stats.partial = NULL;
-    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &slice, &stats,
+    GT_OK(gpu_stem_forward(&device, w->device_grey, w->s.n, w->s.size, w->folded, &out.map, &stats,
                            NULL));
-    float *again = gt_download_as(w->s.type, out.device, out.count);
-    OK(memcmp(all, again, out.count * sizeof *all) == 0, "%s: the same without statistics",
+    const float *again = gt_download_as(w->s.type, out.b.device, out.b.count);
+    OK(memcmp(all, again, out.b.count * sizeof *all) == 0, "%s: the same without statistics",
        name(&w->s));
-    free(all);
-    free(again);
-    free(y);
-    free(out.host);
 }
 
 /* dw of three channels from the reference's two. */
 static double *unfolded(struct world *w, float *dy) {
     float *two = gt_host(OUT * 98);
-    double *want = calloc(OUT * 147, sizeof *want);
+    double *want = gt_take(OUT * 147, sizeof *want);
     const struct chex_ref_map x = map(w->s.n, w->s.size, 2, w->two);
     const struct chex_ref_map y = map(w->s.n, w->hw, OUT, dy);
-    chex_ref_conv_backward_weight(&w->ref, &x, &y, WINDOW, two);
+    chex_ref_conv_backward_weight(&st_ref, &x, &y, WINDOW, two);
     for (int o = 0; o < OUT; o++)
         for (int k = 0; k < 49; k++)
             for (int c = 0; c < 3; c++) {
@@ -234,30 +159,25 @@ static double *unfolded(struct world *w, float *dy) {
                 want[(o * 49 + k) * 3 + c] =
                     ((u + 128 * one) / 255 - (double)mean[c] * one) / (double)std[c];
             }
-    free(two);
     return want;
 }
 
 static void backward(struct world *w) {
     const struct gpu_device device = device_of(w);
-    struct gt_buffer g = gt_buffer(w->s.type, w->s.n, w->hw, PITCH, 21, 0.1f, 1);
-    struct gt_buffer x = gt_buffer(w->s.type, w->s.n, w->hw, PITCH + 32, 22, 0.4f, 1);
-    float bsum[OUT], csum[OUT], *dy = gt_host(w->pixels * OUT);
-    for (int c = 0; c < OUT; c++) {
-        bsum[c] = 0.2f * gt_normal(23, (uint64_t)c);
-        csum[c] = 0.2f * gt_normal(24, (uint64_t)c);
+    const struct st_slice g = st_slice(w->s.type, w->s.n, w->hw, PITCH, FIRST, OUT, 21, 0.1f, 1);
+    const struct st_slice x =
+        st_slice(w->s.type, w->s.n, w->hw, PITCH + 32, FIRST, OUT, 22, 0.4f, 1);
+    const float *bsum = gt_normals(OUT, 23, 0, 0.2f), *csum = gt_normals(OUT, 24, 0, 0.2f);
+    float *dy = st_values(&g, g.b.host);
+    for (size_t i = 0; w->s.deferred_grad && i < w->pixels * OUT; i++) {
+        const size_t c = i % OUT;
+        const float bx = st_at(&x, x.b.host, i / OUT, (int)c);
+        dy[i] = gt_rounded(w->s.type, fmaf(bsum[c], bx, dy[i]) + csum[c]);
     }
-    for (size_t i = 0; i < w->pixels * OUT; i++) {
-        const size_t p = i / OUT, c = i % OUT;
-        const float gv = g.host[p * PITCH + FIRST + c], xv = x.host[p * (PITCH + 32) + FIRST + c];
-        dy[i] = w->s.deferred_grad ? gt_rounded(w->s.type, fmaf(bsum[c], xv, gv) + csum[c]) : gv;
-    }
-    const struct gpu_deferred_grad deferred_grad = {
-        .g = gt_slice(&g, FIRST, OUT),
-        .x = w->s.deferred_grad ? gt_slice(&x, FIRST, OUT) : (struct gpu_map){0},
-        .bsum = w->s.deferred_grad ? gt_upload(bsum, sizeof bsum) : NULL,
-        .csum = w->s.deferred_grad ? gt_upload(csum, sizeof csum) : NULL,
-    };
+    struct gpu_deferred_grad deferred_grad = {.g = g.map};
+    if (w->s.deferred_grad)
+        deferred_grad = (struct gpu_deferred_grad){g.map, x.map, gt_upload(bsum, OUT * 4),
+                                                   gt_upload(csum, OUT * 4)};
     float *device_dw = gt_alloc(OUT * 147 * sizeof(float));
     void *workspace = gt_alloc(gpu_stem_workspace(&device, w->s.n, w->s.size));
     GT_OK(gpu_stem_backward(&device, w->device_grey, w->s.n, w->s.size, &deferred_grad, mean, std,
@@ -267,11 +187,6 @@ static void backward(struct world *w) {
     const double error = gt_rel_l2(got, want, OUT * 147);
     gt_digest_add(got, OUT * 147 * sizeof *got);
     OK(error <= 1e-5, "%s: dW (L2 %.2g)", name(&w->s), error);
-    free(got);
-    free(want);
-    free(dy);
-    free(g.host);
-    free(x.host);
 }
 
 static int attribute(enum cudaDeviceAttr which) {
@@ -286,6 +201,7 @@ int main(void) {
         {GPU_BF16, 3, 33, true, 2},  {GPU_F16, 1, 65, true, 8}, {GPU_BF16, 1, 70, true, 3},
         {GPU_BF16, 2, 64, false, 2},
     };
+    st_begin(OUT * 147);
     if (attribute(cudaDevAttrComputeCapabilityMajor) < 8)
         SKIP_ALL("capability 8.0 is needed");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -296,8 +212,7 @@ int main(void) {
         struct world w = world(shapes[i]);
         forward(&w);
         backward(&w);
-        release(&w);
+        gt_release_all();
     }
-    printf("# digest %016llx\n", (unsigned long long)gt_digest);
-    return tap_done();
+    return st_done();
 }

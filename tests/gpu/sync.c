@@ -14,7 +14,6 @@
 
 #include "launch/group.h"
 #include "op/net.h"
-#include "small_net.h"
 
 enum { PARTS = 2, PASSES = 3, LONGEST = 8192, DIES_AFTER = 1 };
 enum way { BY_SOCKET, BY_NCCL, DIES }; /* DIES: by NCCL, and part 1 ends after a pass */
@@ -63,8 +62,8 @@ static enum chex_status exchange(struct chex_launch *launch, const char *key, co
 /* Passes one half of the batch, several times: from the second pass on, parts without sums are
  * CUDA graphs. By NCCL: the reduction of the gradients is set up, and the order of sums is free. */
 static void play(int part, int socket, enum way way, const char *spec, const struct setting *all,
-                 const struct chex_net *net, const float *state, const float *pixels,
-                 const int8_t *labels, struct shared *out) {
+                 const struct chex_net *net, const float *state, const struct chex_batch *whole,
+                 struct shared *out) {
     static const struct chex_launch_method method = {.name = "pair", .exchange = exchange};
     struct chex_error err = {0};
     struct rank rank = {part, socket, 0};
@@ -75,29 +74,22 @@ static void play(int part, int socket, enum way way, const char *spec, const str
     const struct chex_engine_sync sync = {PARTS, sum, &rank, way != BY_SOCKET};
     const int n = all->n / PARTS;
     const size_t first = (size_t)(part * n), count = net->state_count;
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = all->size,
-                                        .batch = n,
-                                        .precision = all->precision,
-                                        .threads = 1,
-                                        .training = true,
-                                        .sync = &sync};
-    struct chex_batch batch = {n, pixels + first * (size_t)(all->size * all->size),
-                               labels + first * CLASSES};
-    struct chex_engine *e = NULL;
+    struct chex_engine_config config = test_config(net, all);
+    config.batch = n;
+    config.sync = &sync;
+    struct chex_batch batch = {n, whole->pixels + first * (size_t)(all->size * all->size),
+                               whole->labels + first * CLASSES};
     struct chex_pass_result result;
-    float *mine = out->grad + (size_t)part * count;
-    float *again = chex_alloc_zeroed(count, sizeof *again);
-    BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(again && grad, "out of memory");
+    float *mine = out->grad + (size_t)part * count, *again = test_floats(count);
+    struct chex_engine *e = test_engine(spec, &config, NULL);
+    float *grad = test_grad(e);
     const uint64_t timeout_ms = way == DIES ? 10000 : tap_wait_ms();
     if (way != BY_SOCKET)
         BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK &&
                         e->impl->device->reduce_memory(e->self, &launch, group, timeout_ms, &memory,
                                                        &err) == CHEX_OK,
                     "%s", err.text);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
+    test_set(e, CHEX_STATE_PARAMS, state);
     out->same[part] = true;
     for (int pass = 0; pass < PASSES; pass++) {
         if (way == DIES && pass == DIES_AFTER) {
@@ -105,9 +97,7 @@ static void play(int part, int socket, enum way way, const char *spec, const str
                 chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &out->lost);
             _exit(0);
         }
-        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK, "%s",
-                    err.text);
-        BAIL_UNLESS(e->impl->grad_get(e->self, grad, pass ? again : mine, &err) == CHEX_OK, "get");
+        result = test_pass(e, &batch, grad, pass ? again : mine);
         out->same[part] =
             out->same[part] && (!pass || memcmp(again, mine, count * sizeof *mine) == 0);
     }
@@ -121,8 +111,8 @@ static void play(int part, int socket, enum way way, const char *spec, const str
 
 /* Both halves, in two processes. */
 static struct shared *play_both(enum way way, const char *spec, const struct setting *all,
-                                const struct chex_net *net, const float *state, const float *pixels,
-                                const int8_t *labels) {
+                                const struct chex_net *net, const float *state,
+                                const struct chex_batch *batch) {
     const size_t bytes = sizeof(struct shared) + PARTS * net->state_count * sizeof(float);
     struct shared *both =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -136,7 +126,7 @@ static struct shared *play_both(enum way way, const char *spec, const struct set
         if (child[part])
             continue;
         close(sockets[1 - part]); /* so that the end of a part shows */
-        play(part, sockets[part], way, spec, all, net, state, pixels, labels, both);
+        play(part, sockets[part], way, spec, all, net, state, batch, both);
         _exit(0);
     }
     close(sockets[0]);
@@ -151,21 +141,17 @@ static void check_parts(const char *spec, const struct setting *all) {
     struct chex_net *net = small_net(all->model, CLASSES);
     struct outcome ref;
     float *state = make_state(net);
-    float *pixels =
-        chex_alloc_zeroed((size_t)all->n * (size_t)(all->size * all->size), sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)all->n * CLASSES, 1);
+    const struct chex_batch batch = make_batch(all);
     const size_t count = net->state_count;
-    BAIL_UNLESS(pixels && labels, "out of memory");
-    fill_batch(all, pixels, labels);
-    struct shared *both = play_both(BY_SOCKET, spec, all, net, state, pixels, labels);
+    struct shared *both = play_both(BY_SOCKET, spec, all, net, state, &batch);
 #ifdef CHEX_GPU_EMULATED
-    const struct shared *on_device = play_both(BY_NCCL, spec, all, net, state, pixels, labels);
+    const struct shared *on_device = play_both(BY_NCCL, spec, all, net, state, &batch);
     OK(both->sums[0] > 0 && on_device->sums[0] == 0 && on_device->sums[1] == 0 &&
            memcmp(both->loss, on_device->loss, sizeof both->loss) == 0 &&
            memcmp(both->grad, on_device->grad, PARTS * count * sizeof(float)) == 0,
        "%s %s: NCCL's sums on the stream give the bits of %d sums by the host", spec, all->model,
        both->sums[0]);
-    const struct shared *alone = play_both(DIES, spec, all, net, state, pixels, labels);
+    const struct shared *alone = play_both(DIES, spec, all, net, state, &batch);
     OK(alone->lost.status == CHEX_E_LOST && strstr(alone->lost.text, "the other process is gone"),
        "a pass whose sums lack a lost rank fails: %s", alone->lost.text);
 #endif
@@ -185,8 +171,7 @@ static void check_parts(const char *spec, const struct setting *all) {
        PASSES);
     release(&ref);
     free(state);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
     chex_net_destroy(net);
 }
 

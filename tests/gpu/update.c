@@ -60,23 +60,14 @@ static void lay_out(struct world *t) {
     }
 }
 
-static float *normal(size_t count, uint64_t seed, float sigma) {
-    float *p = malloc(count * sizeof *p);
-    if (!p)
-        exit(1);
-    for (size_t i = 0; i < count; i++)
-        p[i] = sigma * gt_normal(seed, i);
-    return p;
-}
-
 static void world_init(struct world *t, enum gpu_type type, enum chex_optim optim) {
     *t = (struct world){.net = {.bn_momentum = 0.1f}};
     lay_out(t);
     const size_t n = t->net.state_count;
-    t->w = normal(n, 1, 0.2f);
-    t->m = normal(n, 2, 0.01f);
-    t->v = normal(n, 3, 0.01f);
-    t->g = normal(n, 4, 0.1f);
+    t->w = gt_normals(n, 1, 0, 0.2f);
+    t->m = gt_normals(n, 2, 0, 0.01f);
+    t->v = gt_normals(n, 3, 0, 0.01f);
+    t->g = gt_normals(n, 4, 0, 0.1f);
     for (size_t i = 0; i < n; i++)
         t->v[i] = fabsf(t->v[i]);
     t->u = (struct gpu_update){
@@ -94,14 +85,6 @@ static void world_init(struct world *t, enum gpu_type type, enum chex_optim opti
         .copies_t = gt_alloc(t->copy_t_count * gpu_type_bytes(type)),
     };
 }
-static void world_release(struct world *t) {
-    free(t->w);
-    free(t->m);
-    free(t->v);
-    free(t->g);
-    gt_release_all();
-}
-
 static struct chex_update update_of(enum chex_optim optim, int64_t step) {
     return (struct chex_update){.optim = optim,
                                 .lr = optim == CHEX_LARS ? 2.0 : 3e-3 / (double)step,
@@ -148,15 +131,7 @@ static void host_step(struct world *t, const struct chex_update *trained,
 /* Relative L2 distance, 0 where all are equal, -0 and 0 too. */
 static double apart(const float *device, const float *host, size_t count) {
     float *is = gt_floats(device, count);
-    double *want = malloc(count * sizeof *want);
-    if (!want)
-        exit(1);
-    for (size_t i = 0; i < count; i++)
-        want[i] = (double)host[i];
-    const double off = gt_rel_l2(is, want, count);
-    free(want);
-    free(is);
-    return off;
+    return gt_rel_l2(is, gt_doubles(host, count), count);
 }
 /* LARS: norms and their ratio are in fp32, which shifts all of a parameter's change by an ulp or
  * two. The others are exact. */
@@ -240,7 +215,7 @@ static void steps(enum chex_optim optim, double clip_norm, bool nesterov, bool d
         check_norms(&t, &clip);
     GT_OK(cudaGraphExecDestroy(exec));
     GT_OK(cudaStreamDestroy(stream));
-    world_release(&t);
+    gt_release_all();
 }
 
 static void lars_of_zeros(void) {
@@ -258,7 +233,7 @@ static void lars_of_zeros(void) {
     GT_OK(gpu_update_state(&t.u, 0));
     host_step(&t, &u, &u);
     check_state(&t, CHEX_LARS, "LARS where weights or gradients are zero");
-    world_release(&t);
+    gt_release_all();
 }
 
 /* ---- loss scale ---- */
@@ -282,9 +257,7 @@ static void loss_scale(enum chex_optim optim) {
     t.u.step = gt_upload(&s, sizeof s);
     t.u.clip = gt_upload(&none, sizeof none);
     t.u.loss_scale = gt_upload(&start, sizeof start);
-    float *scaled = malloc(n * sizeof *scaled);
-    if (!scaled)
-        exit(1);
+    float *scaled = gt_host(n);
     const size_t bad[3] = {5, trained - 1, n - 1};
     for (int i = 0; i < 3; i++) {
         for (size_t j = 0; j < n; j++)
@@ -319,8 +292,7 @@ static void loss_scale(enum chex_optim optim) {
         OK(now.scale == 16777216.0f && now.good_steps == 0, "2000 good steps from %g: %g",
            (double)before, (double)now.scale);
     }
-    free(scaled);
-    world_release(&t);
+    gt_release_all();
 }
 
 /* ---- copies ---- */
@@ -328,9 +300,7 @@ static void loss_scale(enum chex_optim optim) {
 static void copies(enum gpu_type type) {
     struct world t;
     world_init(&t, type, CHEX_ADAM);
-    float *want = malloc(t.copy_count * 4), *want_t = malloc(t.copy_t_count * 4);
-    if (!want || !want_t)
-        exit(1);
+    float *want = gt_host(t.copy_count), *want_t = gt_host(t.copy_t_count);
     memset(want, 0xff, t.copy_count * 4);
     memset(want_t, 0xff, t.copy_t_count * 4);
     for (int q = 0; q < CONVS; q++) {
@@ -357,15 +327,12 @@ static void copies(enum gpu_type type) {
         wrong_t += isnan(want_t[i]) ? !isnan(is_t[i]) : is_t[i] != want_t[i];
     OK(wrong == 0, "%s: copies, and nothing between them", gt_type_names[type]);
     OK(wrong_t == 0, "%s: transposed copies", gt_type_names[type]);
-    free(want);
-    free(want_t);
-    free(is);
-    free(is_t);
-    world_release(&t);
+    gt_release_all();
 }
 
 static void small_ones(void) {
-    float *padded = normal(98 * 8, 5, 1), *a = normal(1000, 6, 1), *b = normal(1000, 7, 1);
+    float *padded = gt_normals(98 * 8, 5, 0, 1), *a = gt_normals(1000, 6, 0, 1),
+          *b = gt_normals(1000, 7, 0, 1);
     float *out = gt_alloc(98 * 3 * 4 + 64);
     GT_OK(gpu_unpad(gt_upload(padded, 98 * 8 * 4), 98, 8, 3, out, 0));
     float *is = gt_floats(out, 98 * 3 + 16);
@@ -375,7 +342,6 @@ static void small_ones(void) {
     for (int i = 98 * 3; i < 98 * 3 + 16; i++)
         wrong += !isnan(is[i]);
     OK(wrong == 0, "unpad");
-    free(is);
     wrong = 0;
     for (size_t shift = 0; shift < 2; shift++)
         for (size_t count = 1; count < 1000; count = 3 * count + 1) {
@@ -384,20 +350,15 @@ static void small_ones(void) {
             float *sum = gt_floats(to, 1000);
             for (size_t i = 0; i < 1000; i++)
                 wrong += sum[i] != (i >= shift && i - shift < count ? a[i] + b[i - shift] : a[i]);
-            free(sum);
         }
     OK(wrong == 0, "add, aligned and not");
-    free(padded);
-    free(a);
-    free(b);
     gt_release_all();
 }
 
 /* Every 16-bit value; then short arrays, whose last run of 8 is not complete. */
 static void widen(enum gpu_type type) {
     enum { ALL = 65536, SHORT = 40, SPARE = 8 };
-    uint16_t *bits = malloc(ALL * sizeof *bits);
-    BAIL_UNLESS(bits, "out of memory");
+    uint16_t *bits = gt_take(ALL, sizeof *bits);
     for (int i = 0; i < ALL; i++)
         bits[i] = (uint16_t)i;
     const void *from = gt_upload(bits, ALL * 2);
@@ -413,13 +374,11 @@ static void widen(enum gpu_type type) {
             wrong += isnan(want) ? !isnan(got[i]) : got[i] != want;
         }
         spilt += !isnan(got[count]);
-        free(got);
         if (count == ALL)
             break;
     }
     OK(wrong == 0 && spilt == 0, "%s: every value is widened, none after the end",
        gt_type_names[type]);
-    free(bits);
     gt_release_all();
 }
 

@@ -5,7 +5,6 @@
  * the buffer's two vectors when its sums are known, and the writer takes up g + B x + C. Against
  * differences of the loss along random directions, and against the ref engine's plain backward.
  */
-#include "base/alloc.h"
 #include "engine/lifetimes.h"
 #include "op/net.h"
 
@@ -26,11 +25,7 @@ static size_t pixels_of(const struct walk *k, int buffer) {
     return (size_t)k->n * (size_t)(k->hw[buffer] * k->hw[buffer]);
 }
 
-static double *take(size_t count) {
-    double *p = chex_alloc_zeroed(count, sizeof *p);
-    BAIL_UNLESS(p, "out of memory");
-    return p;
-}
+static double *take(size_t count) { return test_alloc(count, sizeof(double)); }
 
 static void open_walk(struct walk *k, const struct chex_net *net, const struct setting *s,
                       const float *state, const float *pixels, const int8_t *labels) {
@@ -53,11 +48,9 @@ static void open_walk(struct walk *k, const struct chex_net *net, const struct s
         k->csum[b] = take(channels);
     }
     for (int i = 0; i < net->op_count; i++)
-        if (net->ops[i].kind == CHEX_OP_MAXPOOL) {
-            k->won[i] = chex_alloc_zeroed(
-                pixels_of(k, net->ops[i].out) * (size_t)net->ops[i].out_channels, sizeof(int));
-            BAIL_UNLESS(k->won[i], "out of memory");
-        }
+        if (net->ops[i].kind == CHEX_OP_MAXPOOL)
+            k->won[i] = test_alloc(pixels_of(k, net->ops[i].out) * (size_t)net->ops[i].out_channels,
+                                   sizeof(int));
 }
 
 static void close_walk(struct walk *k) {
@@ -499,21 +492,16 @@ static void differences(struct walk *k, const char *what) {
 }
 
 static void check(const struct setting *s) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net(s->model, CLASSES);
     struct outcome ref;
-    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
-    float *pixels = chex_alloc_zeroed((size_t)(s->n * s->size * s->size), sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
-    struct walk *k = chex_alloc_zeroed(1, sizeof *k);
-    BAIL_UNLESS(pixels && labels && k, "out of memory");
-    fill_batch(s, pixels, labels);
-    open_walk(k, net, s, state, pixels, labels);
+    const struct chex_batch batch = make_batch(s);
+    struct walk *k = test_alloc(1, sizeof *k);
+    open_walk(k, net, s, state, batch.pixels, batch.labels);
     const double loss = forward(k);
     backward(k);
     run("ref", s, net, state, 2, &ref);
-    float *grad = chex_alloc_zeroed(net->param_count, sizeof *grad);
+    float *grad = test_floats(net->param_count);
     for (size_t i = 0; i < net->param_count; i++)
         grad[i] = (float)k->grad[i];
     const double c = cosine(grad, ref.grad, net->param_count);
@@ -525,8 +513,7 @@ static void check(const struct setting *s) {
     release(&ref);
     close_walk(k);
     free(k);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
     free(state);
     chex_net_destroy(net);
 }

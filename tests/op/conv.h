@@ -11,12 +11,9 @@
 #ifndef CHEX_TESTS_OP_CONV_H
 #define CHEX_TESTS_OP_CONV_H
 
-#include "base/alloc.h"
-#include "base/rng.h"
-#include "engine/engine.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
-enum { CLASSES = 14, SEED = 11 };
+enum { SEED = 11 };
 
 static void conv(struct chex_net *net, const char *name, struct chex_operand in, int out, int first,
                  int channels, int kernel, int stride) {
@@ -122,34 +119,32 @@ static void run(create_fn create, const char *spec, const struct chex_net *net, 
     struct chex_engine_config config = {net, size, n, precision, threads, true, NULL};
     size_t area = (size_t)n * (size_t)size * (size_t)size, state = net->state_count;
     BAIL_UNLESS(create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *pixels = chex_alloc_zeroed(area, sizeof *pixels), *buf = chex_alloc_zeroed(state, 4);
-    int8_t *labels = chex_alloc_zeroed((size_t)n * CLASSES, 1);
+    float *pixels = test_floats(area), *buf = test_floats(state);
+    int8_t *labels = test_alloc((size_t)n * CLASSES, 1);
     for (size_t i = 0; i < area; i++)
         pixels[i] = unit(1000, i);
     for (size_t i = 0; i < (size_t)n * CLASSES; i++)
         labels[i] = (int8_t)(unit(1001, i) * 3) - 1;
     fill_state(net, buf);
     struct chex_batch batch = {n, pixels, labels};
-    float *grad = chex_engine_grad_alloc(e);
-    *out = (struct outcome){.grad = chex_alloc_zeroed(state, 4),
-                            .logits = chex_alloc_zeroed((size_t)n * CLASSES, 4),
-                            .moments = {chex_alloc_zeroed(state, 4), chex_alloc_zeroed(state, 4)}};
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, buf, &err) == CHEX_OK, "set");
-    BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
+    float *grad = test_grad(e);
+    *out = (struct outcome){.grad = test_floats(state),
+                            .logits = test_floats((size_t)n * CLASSES),
+                            .moments = {test_floats(state), test_floats(state)}};
+    test_set(e, CHEX_STATE_PARAMS, buf);
+    test_infer(e, &batch, out->logits);
     /* Twice: nothing of the first pass may be left in the second. */
     for (int pass = 0; pass < 2; pass++)
-        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &out->result, &err) == CHEX_OK,
-                    "pass");
-    BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "grad_get");
+        out->result = test_pass(e, &batch, grad, out->grad);
     struct chex_update u = {.optim = CHEX_LARS,
                             .lr = 0.1,
                             .weight_decay = 1e-4,
                             .momentum = 0.9,
                             .step = 1,
                             .grad_scale = 0.5};
-    BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "update");
-    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, out->moments[0], &err) == CHEX_OK, "get");
-    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_MOMENT1, out->moments[1], &err) == CHEX_OK, "get");
+    test_update(e, &u, grad);
+    test_get(e, CHEX_STATE_PARAMS, out->moments[0]);
+    test_get(e, CHEX_STATE_MOMENT1, out->moments[1]);
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
     free(pixels);
@@ -164,15 +159,6 @@ static void release(struct outcome *o) {
     free(o->moments[1]);
 }
 
-static double distance(const float *a, const float *b, size_t count) {
-    double d = 0, r = 1e-30;
-    for (size_t i = 0; i < count; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        r += (double)b[i] * (double)b[i];
-    }
-    return sqrt(d / r);
-}
-
 /* The largest relative distance of any parameter with more than `least` of the whole's norm;
  * smaller ones (a batch norm's bias in front of another batch norm) are sums that cancel. */
 static double worst(const struct chex_net *net, const float *a, const float *b, int *which_out) {
@@ -185,7 +171,7 @@ static double worst(const struct chex_net *net, const float *a, const float *b, 
         double own = 0;
         for (size_t k = 0; k < p->count; k++)
             own += (double)b[p->offset + k] * (double)b[p->offset + k];
-        double d = distance(a + p->offset, b + p->offset, p->count);
+        double d = rel_l2(a + p->offset, b + p->offset, p->count);
         if (own > 1e-6 * all && !(d <= most)) {
             most = d;
             *which_out = i;
@@ -218,12 +204,13 @@ static const struct bounds plain_bf16 = {3e-2, 2e-2, 0.5, INFINITY};
 static const struct outcome *reference(void (*fill)(struct chex_net *net),
                                        const struct chex_net *net, int size, int n, bool bf16) {
     enum { MOST = 16 };
-    static struct {
+    struct known {
         void (*fill)(struct chex_net *net);
         int size, n;
         bool bf16;
         struct outcome outcome;
-    } known[MOST];
+    };
+    static struct known known[MOST];
     static int count;
     int i = 0;
     while (i < count && (known[i].fill != fill || known[i].size != size || known[i].n != n ||
@@ -231,10 +218,7 @@ static const struct outcome *reference(void (*fill)(struct chex_net *net),
         i++;
     if (i == count) {
         BAIL_UNLESS(count++ < MOST, "more than %d references", MOST);
-        known[i].fill = fill;
-        known[i].size = size;
-        known[i].n = n;
-        known[i].bf16 = bf16;
+        known[i] = (struct known){fill, size, n, bf16, {.grad = NULL}};
         run(chex_engine_create, "ref", net, size, n, 2, bf16 ? CHEX_BF16 : CHEX_FP32_STRICT,
             &known[i].outcome);
     }
@@ -250,7 +234,7 @@ static void check(create_fn create, const char *spec, void (*fill)(struct chex_n
     struct outcome cpu, again;
     run(create, spec, net, size, n, 1, precision, &cpu);
     int which;
-    double logits = distance(cpu.logits, ref->logits, (size_t)n * CLASSES);
+    double logits = rel_l2(cpu.logits, ref->logits, (size_t)n * CLASSES);
     double loss = fabs(cpu.result.loss - ref->result.loss);
     double grad = worst(net, cpu.grad, ref->grad, &which);
     OK(logits < most.logits && loss < most.loss && grad < most.grad,

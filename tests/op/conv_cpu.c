@@ -21,10 +21,9 @@ static void refusals(void) {
     config.precision = CHEX_FP32;
     OK_STATUS(chex_engine_create("cpu:sse", &config, &e, &err), CHEX_E_USAGE, err, VARIANTS);
     config.training = false;
-    BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
+    e = test_engine("cpu", &config, NULL);
+    float *state = test_floats(net->state_count), *pixels = test_floats(32 * 32);
     struct chex_pass_result result;
-    float *pixels = chex_alloc_zeroed(32 * 32, sizeof *pixels);
     int8_t labels[CLASSES] = {0};
     struct chex_batch batch = {1, pixels, labels};
     OK_STATUS(chex_engine_pass(e, &batch, state, NULL, NULL, &result, &err), CHEX_E_FAIL, err,
@@ -41,22 +40,17 @@ static void refusals(void) {
 
 /* A weight that is not a number must reach the loss: no ReLU or maximum may hide it. */
 static void not_a_number(void) {
-    struct chex_error err = {0};
     struct chex_net *net = build(dense);
-    struct chex_engine *e = NULL;
-    struct chex_engine_config config = {net, 32, 2, CHEX_BF16, 1, true, NULL};
-    BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
-    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
-    float *pixels = chex_alloc_zeroed(2 * 32 * 32, sizeof *pixels);
+    const struct chex_engine_config config = {net, 32, 2, CHEX_BF16, 1, true, NULL};
+    float *state = test_floats(net->state_count), *pixels = test_floats(2 * 32 * 32);
     int8_t labels[2 * CLASSES] = {0};
     fill_state(net, state);
     state[3] = NAN;
-    struct chex_batch batch = {2, pixels, labels};
-    struct chex_pass_result result = {0};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
-    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK, "pass");
-    OK(isnan(result.loss), "a NaN in the stem's weight makes the loss NaN");
+    struct chex_engine *e = test_engine("cpu", &config, state);
+    const struct chex_batch batch = {2, pixels, labels};
+    float *grad = test_grad(e);
+    OK(isnan(test_pass(e, &batch, grad, NULL).loss),
+       "a NaN in the stem's weight makes the loss NaN");
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
     free(pixels);

@@ -4,12 +4,9 @@
  * threads, nor on what was done before, nor on how many images it was made for. Its numbers are
  * truth_ref's affair.
  */
-#include "base/alloc.h"
-#include "base/rng.h"
-#include "engine/engine.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
-enum { SIZE = 33, IMAGES = 3, CLASSES = 5 };
+enum { SIZE = 33, IMAGES = 3 };
 
 static struct chex_net *net;
 static float pixels[IMAGES * SIZE * SIZE], *state;
@@ -17,27 +14,16 @@ static int8_t labels[IMAGES * CLASSES];
 
 static struct chex_engine *make(int threads, int batch, enum chex_precision precision,
                                 bool training) {
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = SIZE,
-                                        .batch = batch,
-                                        .precision = precision,
-                                        .threads = threads,
-                                        .training = training};
-    struct chex_engine *e = NULL;
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_engine_create("ref", &config, &e, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
-                "%s", err.text);
-    return e;
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, SIZE, batch, batch, precision});
+    config.threads = threads;
+    config.training = training;
+    return test_engine("ref", &config, state);
 }
 
 static void check_refusals(void) {
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = SIZE,
-                                        .batch = 1,
-                                        .precision = CHEX_FP16,
-                                        .threads = 1,
-                                        .training = true};
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, SIZE, 1, 1, CHEX_FP16});
     struct chex_engine *e = NULL;
     struct chex_error err;
     OK_STATUS(chex_engine_create("ref", &config, &e, &err), CHEX_E_USAGE, err, "fp16");
@@ -53,8 +39,7 @@ static void check_refusals(void) {
     struct chex_batch batch = {2, pixels, labels};
     struct chex_pass_result result;
     struct chex_update update = {.optim = CHEX_SGD, .step = 1, .grad_scale = 1};
-    float logits[IMAGES * CLASSES], *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad, "out of memory");
+    float logits[IMAGES * CLASSES], *grad = test_grad(e);
     OK_STATUS(chex_engine_infer(e, &batch, logits, &err), CHEX_E_FAIL, err, "2 images");
     batch.n = 1;
     OK_STATUS(chex_engine_infer(e, &batch, logits, &err), CHEX_OK, err, NULL);
@@ -68,9 +53,7 @@ static void check_refusals(void) {
 
 /* Pass, update, pass: loss, state and gradients of the second. `vectors` has room for three. */
 static double two_steps(struct chex_engine *e, int n, float *vectors) {
-    struct chex_error err = {0};
-    struct chex_batch batch = {n, pixels, labels};
-    struct chex_pass_result result = {0};
+    const struct chex_batch batch = {n, pixels, labels};
     struct chex_update update = {.optim = CHEX_ADAM,
                                  .lr = 1e-3,
                                  .beta1 = 0.9,
@@ -80,19 +63,17 @@ static double two_steps(struct chex_engine *e, int n, float *vectors) {
                                  .grad_scale = 1};
     float *grad = vectors, *params = vectors + net->state_count,
           *moment = params + net->state_count;
-    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK &&
-                    chex_engine_update(e, &update, grad, &err) == CHEX_OK &&
-                    chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK &&
-                    chex_engine_get(e, CHEX_STATE_PARAMS, params, &err) == CHEX_OK &&
-                    chex_engine_get(e, CHEX_STATE_MOMENT2, moment, &err) == CHEX_OK,
-                "%s", err.text);
-    return result.loss;
+    test_pass(e, &batch, grad, NULL);
+    test_update(e, &update, grad);
+    const double loss = test_pass(e, &batch, grad, NULL).loss;
+    test_get(e, CHEX_STATE_PARAMS, params);
+    test_get(e, CHEX_STATE_MOMENT2, moment);
+    return loss;
 }
 
 static void check_equal(enum chex_precision precision) {
     size_t bytes = 3 * net->state_count * sizeof(float);
-    float *first = chex_alloc_zeroed(1, bytes), *other = chex_alloc_zeroed(1, bytes);
-    BAIL_UNLESS(first && other, "out of memory");
+    float *first = test_alloc(1, bytes), *other = test_alloc(1, bytes);
     const char *name = chex_precision_names[precision];
     struct chex_engine *e = make(1, 2, precision, true);
     double loss = two_steps(e, 2, first);
@@ -106,12 +87,10 @@ static void check_equal(enum chex_precision precision) {
         chex_engine_destroy(f);
     }
     /* The same engine again from the start: nothing of the pass before is left. */
-    float *zeros = chex_alloc_zeroed(net->state_count, sizeof *zeros);
-    struct chex_error err = {0};
-    BAIL_UNLESS(zeros && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_MOMENT1, zeros, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_MOMENT2, zeros, &err) == CHEX_OK,
-                "%s", err.text);
+    float *zeros = test_floats(net->state_count);
+    test_set(e, CHEX_STATE_PARAMS, state);
+    test_set(e, CHEX_STATE_MOMENT1, zeros);
+    test_set(e, CHEX_STATE_MOMENT2, zeros);
     OK(two_steps(e, 2, other) == loss && memcmp(first, other, bytes) == 0,
        "%s: set brings an engine back to where it was", name);
     free(zeros);
@@ -122,15 +101,14 @@ static void check_equal(enum chex_precision precision) {
 
 /* Inference looks at each image alone. */
 static void check_infer(void) {
-    struct chex_error err = {0};
     struct chex_engine *e = make(2, IMAGES, CHEX_FP32, false);
     float all[IMAGES * CLASSES], one[CLASSES];
     struct chex_batch batch = {IMAGES, pixels, NULL};
-    BAIL_UNLESS(chex_engine_infer(e, &batch, all, &err) == CHEX_OK, "%s", err.text);
+    test_infer(e, &batch, all);
     bool same = true;
     for (int i = IMAGES - 1; i >= 0; i--) {
         struct chex_batch single = {1, pixels + i * SIZE * SIZE, NULL};
-        BAIL_UNLESS(chex_engine_infer(e, &single, one, &err) == CHEX_OK, "%s", err.text);
+        test_infer(e, &single, one);
         same = same && memcmp(one, all + i * CLASSES, sizeof one) == 0;
     }
     OK(same, "logits of an image do not depend on its batch");
@@ -146,17 +124,13 @@ static void check_infer(void) {
 
 /* A batch without a single label teaches nothing but the statistics. */
 static void check_all_masked(void) {
-    struct chex_error err = {0};
     struct chex_engine *e = make(2, IMAGES, CHEX_FP32, true);
     int8_t none[IMAGES * CLASSES];
     memset(none, -1, sizeof none);
-    struct chex_batch batch = {IMAGES, pixels, none};
-    struct chex_pass_result result = {.loss = 1};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad, "out of memory");
+    const struct chex_batch batch = {IMAGES, pixels, none};
+    float *grad = test_grad(e);
     memset(grad, 0x7f, net->state_count * sizeof *grad); /* must be overwritten */
-    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK, "%s",
-                err.text);
+    const struct chex_pass_result result = test_pass(e, &batch, grad, NULL);
     bool zero = true, finite = true;
     for (size_t i = 0; i < net->param_count; i++)
         zero = zero && grad[i] == 0;
@@ -168,10 +142,8 @@ static void check_all_masked(void) {
 }
 
 int main(void) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_net_create("densenet_tiny", CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
-    state = chex_alloc_zeroed(net->state_count, sizeof *state);
-    BAIL_UNLESS(state, "out of memory");
+    net = small_net("densenet_tiny", CLASSES);
+    state = test_floats(net->state_count);
     chex_net_init_state(net, 3, 1, state);
     for (size_t i = 0; i < sizeof pixels / sizeof pixels[0]; i++)
         pixels[i] = (float)(chex_rng(3, CHEX_RNG_TEST, i, 0).v[0] >> 24) / 255.0f;

@@ -6,23 +6,13 @@
 #ifndef CHEX_TESTS_OP_NET_H
 #define CHEX_TESTS_OP_NET_H
 
-#include "base/alloc.h"
-#include "base/rng.h"
-#include "engine/engine.h"
-#include "small_net.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
-enum { CLASSES = 14, SEED = 7 };
+enum { SEED = 7 };
 
 struct outcome {
     struct chex_pass_result result;
     float *grad, *logits, *state; /* row-major; state after one update */
-};
-
-struct setting {
-    const char *model;
-    int size, n, batch;
-    enum chex_precision precision;
 };
 
 static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
@@ -38,12 +28,22 @@ static void fill_batch(const struct setting *s, float *pixels, int8_t *labels) {
         labels[i] = (int8_t)((int)(chex_rng(SEED, CHEX_RNG_TEST, 2, (uint32_t)i).v[0] % 4) - 1) > 0;
     labels[1] = -1;
 }
+/* The batch of a setting in memory of its own. */
+static inline struct chex_batch make_batch(const struct setting *s) {
+    float *pixels = test_floats((size_t)(s->n * s->size * s->size));
+    int8_t *labels = test_alloc((size_t)s->n * CLASSES, 1);
+    fill_batch(s, pixels, labels);
+    return (struct chex_batch){s->n, pixels, labels};
+}
+static inline void free_batch(const struct chex_batch *b) {
+    free((void *)b->pixels);
+    free((void *)b->labels);
+}
 
 /* Scales near 1, shifts near 0 and running statistics that are not the initial ones: equal values
  * would hide a mistaken index. */
 static float *make_state(const struct chex_net *net) {
-    float *state = chex_alloc_zeroed(net->state_count, sizeof *state);
-    BAIL_UNLESS(state, "out of memory");
+    float *state = test_floats(net->state_count);
     chex_net_init_state(net, SEED, 1, state);
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -85,12 +85,11 @@ static void check_class_maps(const char *spec, struct chex_engine *e, const stru
                              const float *logits) {
     struct chex_error err = {0};
     const struct chex_net *net = e->config.net;
-    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
-    BAIL_UNLESS(hw && chex_net_shapes(net, s->size, hw, &err) == CHEX_OK, "shapes");
+    int *hw = test_alloc((size_t)net->buffer_count, sizeof *hw);
+    BAIL_UNLESS(chex_net_shapes(net, s->size, hw, &err) == CHEX_OK, "shapes");
     const size_t side = (size_t)hw[net->ops[net->op_count - 1].in], positions = side * side;
-    float *maps = chex_alloc_zeroed(positions * CLASSES, sizeof *maps);
+    float *maps = test_floats(positions * CLASSES);
     double worst = 0, spread = 0;
-    BAIL_UNLESS(maps, "out of memory");
     for (int i = 0; i < s->n; i++) {
         double sum[CLASSES] = {0}, most = 0;
         BAIL_UNLESS(chex_engine_class_maps(e, i, maps, &err) == CHEX_OK, "%s", err.text);
@@ -119,9 +118,8 @@ static void check_features(const char *spec, struct chex_engine *e, const struct
     const size_t count = (size_t)head->in_channels;
     const float *w = state + net->params[head->weight].offset;
     const float *bias = state + net->params[head->bias].offset;
-    float *features = chex_alloc_zeroed((size_t)s->n * count, sizeof *features);
+    float *features = test_floats((size_t)s->n * count);
     double worst = 0;
-    BAIL_UNLESS(features, "out of memory");
     BAIL_UNLESS(chex_engine_features(e, s->n, features, &err) == CHEX_OK, "%s", err.text);
     for (size_t i = 0; i < (size_t)s->n * CLASSES; i++) {
         const float *x = features + i / CLASSES * count, *v = w + i % CLASSES * count;
@@ -142,61 +140,41 @@ static void check_features(const char *spec, struct chex_engine *e, const struct
 static void run(const char *spec, const struct setting *s, const struct chex_net *net,
                 const float *state, int threads, struct outcome *out) {
     struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = s->size,
-                                        .batch = s->batch,
-                                        .precision = s->precision,
-                                        .threads = threads,
-                                        .training = true};
-    size_t area = (size_t)s->size * (size_t)s->size, count = net->state_count;
-    float *pixels = chex_alloc_zeroed((size_t)s->n * area, sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)s->n * CLASSES, 1);
-    out->grad = chex_alloc_zeroed(count, sizeof(float));
-    out->state = chex_alloc_zeroed(count, sizeof(float));
-    out->logits = chex_alloc_zeroed((size_t)s->n * CLASSES, sizeof(float));
-    BAIL_UNLESS(chex_engine_create(spec, &config, &e, &err) == CHEX_OK, "%s", err.text);
-    fill_batch(s, pixels, labels);
-    struct chex_batch batch = {s->n, pixels, labels};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad && chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
-    BAIL_UNLESS(chex_engine_infer(e, &batch, out->logits, &err) == CHEX_OK, "infer");
+    struct chex_engine_config config = test_config(net, s);
+    const struct chex_batch batch = make_batch(s);
+    config.threads = threads;
+    out->grad = test_floats(net->state_count);
+    out->state = test_floats(net->state_count);
+    out->logits = test_floats((size_t)s->n * CLASSES);
+    struct chex_engine *e = test_engine(spec, &config, state);
+    float *grad = test_grad(e);
+    test_infer(e, &batch, out->logits);
     check_class_maps(spec, e, s, out->logits);
     check_features(spec, e, s, state, out->logits);
     size_t seen[4] = {net->param_count, 0, 0, net->state_count};
-    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK,
-                "pass");
+    BAIL_UNLESS(chex_engine_pass(e, &batch, grad, ready, seen, &out->result, &err) == CHEX_OK, "%s",
+                err.text);
     OK(seen[0] == 0 && seen[1] != SIZE_MAX && seen[1] > 0 && seen[2] > 2,
        "%s tells each gradient range once, from the end (%zu ranges)", spec, seen[2]);
-    BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "grad_get");
-    struct chex_update u = {.optim = CHEX_SGD,
-                            .lr = 0.01,
-                            .weight_decay = 1e-4,
-                            .decay_norms = true,
-                            .momentum = 0.9,
-                            .step = 1,
-                            .grad_scale = 1};
-    BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "update");
-    BAIL_UNLESS(chex_engine_get(e, CHEX_STATE_PARAMS, out->state, &err) == CHEX_OK, "get");
+    BAIL_UNLESS(e->impl->grad_get(e->self, grad, out->grad, &err) == CHEX_OK, "%s", err.text);
+    const struct chex_update u = {.optim = CHEX_SGD,
+                                  .lr = 0.01,
+                                  .weight_decay = 1e-4,
+                                  .decay_norms = true,
+                                  .momentum = 0.9,
+                                  .step = 1,
+                                  .grad_scale = 1};
+    test_update(e, &u, grad);
+    test_get(e, CHEX_STATE_PARAMS, out->state);
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
 }
 
 static void release(struct outcome *o) {
     free(o->grad);
     free(o->logits);
     free(o->state);
-}
-
-static inline double rel_l2(const float *a, const float *b, size_t count) {
-    double d = 0, r = 0;
-    for (size_t i = 0; i < count; i++) {
-        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        r += (double)b[i] * (double)b[i];
-    }
-    return r > 0 ? sqrt(d / r) : sqrt(d);
 }
 
 static double cosine(const float *a, const float *b, size_t count) {
@@ -218,7 +196,7 @@ static int by_size(const void *a, const void *b) {
  * largest_out, the largest. */
 static inline double spread(const struct chex_net *net, const float *a, const float *b,
                             bool running, double *largest_out) {
-    double *each = chex_alloc_zeroed((size_t)net->param_total, sizeof *each);
+    double *each = test_alloc((size_t)net->param_total, sizeof *each);
     size_t count = 0;
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];

@@ -6,9 +6,7 @@
 #include "op/net.h"
 
 static void threads_agree(const struct setting *s) {
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    BAIL_UNLESS(chex_net_create(s->model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
+    struct chex_net *net = small_net(s->model, CLASSES);
     float *state = make_state(net);
     struct outcome one, more;
     run("cpu", s, net, state, 1, &one);

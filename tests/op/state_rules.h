@@ -10,7 +10,6 @@
 #include "engine/frozen.h"
 #include "engine/update.h"
 #include "op/net.h"
-#include "small_net.h"
 
 enum { RULE_SIZE = 32, RULE_IMAGES = 2, RULE_UPDATES = 3, RULE_PARTS = 4 };
 
@@ -21,7 +20,7 @@ struct rule_state {
 
 static void rule_alloc(struct rule_state *s, size_t count) {
     for (int k = 0; k < RULE_PARTS; k++)
-        BAIL_UNLESS(s->part[k] = chex_alloc_zeroed(count, sizeof(float)), "out of memory");
+        s->part[k] = test_floats(count);
 }
 static void rule_free(struct rule_state *s) {
     for (int k = 0; k < RULE_PARTS; k++)
@@ -44,13 +43,11 @@ static void rule_expect(const struct chex_engine_config *c, const struct chex_up
 }
 
 static void rule_transfer(struct chex_engine *e, struct rule_state *s, bool set) {
-    struct chex_error err = {0};
-    for (int k = 0; k < RULE_PARTS; k++) {
-        const enum chex_state_part part = (enum chex_state_part)k;
-        BAIL_UNLESS((set ? chex_engine_set(e, part, s->part[k], &err)
-                         : chex_engine_get(e, part, s->part[k], &err)) == CHEX_OK,
-                    "%s", err.text);
-    }
+    for (int k = 0; k < RULE_PARTS; k++)
+        if (set)
+            test_set(e, (enum chex_state_part)k, s->part[k]);
+        else
+            test_get(e, (enum chex_state_part)k, s->part[k]);
 }
 
 static void rule_compare(const char *spec, const char *what, const struct rule_state *got,
@@ -69,16 +66,14 @@ static void rule_swap(const char *spec, struct chex_engine *e, const struct chex
     float before[RULE_IMAGES * CLASSES], averaged[RULE_IMAGES * CLASSES],
         wanted[RULE_IMAGES * CLASSES];
     rule_alloc(&s, count);
-    BAIL_UNLESS(chex_engine_infer(e, batch, before, &err) == CHEX_OK &&
-                    chex_engine_swap_ema(e, &err) == CHEX_OK &&
-                    chex_engine_infer(e, batch, averaged, &err) == CHEX_OK &&
-                    chex_engine_swap_ema(e, &err) == CHEX_OK,
-                "%s", err.text);
+    test_infer(e, batch, before);
+    BAIL_UNLESS(chex_engine_swap_ema(e, &err) == CHEX_OK, "%s", err.text);
+    test_infer(e, batch, averaged);
+    BAIL_UNLESS(chex_engine_swap_ema(e, &err) == CHEX_OK, "%s", err.text);
     rule_transfer(e, &s, false);
     rule_compare(spec, "after two swaps", &s, now, count);
-    BAIL_UNLESS(chex_engine_set(e, CHEX_STATE_PARAMS, now->part[3], &err) == CHEX_OK &&
-                    chex_engine_infer(e, batch, wanted, &err) == CHEX_OK,
-                "%s", err.text);
+    test_set(e, CHEX_STATE_PARAMS, now->part[3]);
+    test_infer(e, batch, wanted);
     OK(memcmp(averaged, wanted, sizeof wanted) == 0 && memcmp(averaged, before, sizeof before) != 0,
        "%s: a swapped engine infers with the average", spec);
     rule_free(&s);
@@ -86,30 +81,22 @@ static void rule_swap(const char *spec, struct chex_engine *e, const struct chex
 
 static void rule_run(const char *spec, const struct chex_engine_config *c, struct chex_update u,
                      const char *what) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
     const size_t count = c->net->state_count;
     const struct setting shape = {.size = RULE_SIZE, .n = RULE_IMAGES, .batch = RULE_IMAGES};
     struct rule_state want, got;
-    float pixels[RULE_IMAGES * RULE_SIZE * RULE_SIZE];
-    int8_t labels[RULE_IMAGES * CLASSES];
-    struct chex_pass_result r;
-    fill_batch(&shape, pixels, labels);
-    const struct chex_batch batch = {RULE_IMAGES, pixels, labels};
-    float *rows = chex_alloc_zeroed(count, sizeof *rows);
-    BAIL_UNLESS(rows && chex_engine_create(spec, c, &e, &err) == CHEX_OK, "%s", err.text);
-    float *grad = chex_engine_grad_alloc(e);
+    const struct chex_batch batch = make_batch(&shape);
+    float *rows = test_floats(count);
+    struct chex_engine *e = test_engine(spec, c, NULL);
+    float *grad = test_grad(e);
     rule_alloc(&want, count);
     rule_alloc(&got, count);
     chex_net_init_state(c->net, 3, 1, want.part[0]);
     memcpy(want.part[3], want.part[0], count * sizeof(float));
     rule_transfer(e, &want, true);
-    BAIL_UNLESS(grad && chex_engine_pass(e, &batch, grad, NULL, NULL, &r, &err) == CHEX_OK &&
-                    e->impl->grad_get(e->self, grad, rows, &err) == CHEX_OK,
-                "%s", err.text);
+    test_pass(e, &batch, grad, rows);
     for (int k = 0; k < RULE_UPDATES; k++) {
         u.step = k + 1;
-        BAIL_UNLESS(chex_engine_update(e, &u, grad, &err) == CHEX_OK, "%s", err.text);
+        test_update(e, &u, grad);
         rule_expect(c, &u, rows, &want);
     }
     rule_transfer(e, &got, false);
@@ -119,6 +106,7 @@ static void rule_run(const char *spec, const struct chex_engine_config *c, struc
     rule_free(&got);
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
+    free_batch(&batch);
     free(rows);
 }
 
@@ -129,26 +117,21 @@ static void rule_gradients(const char *spec, const struct chex_engine_config *fr
     const struct chex_net *net = frozen->net;
     const size_t count = net->state_count;
     const struct setting shape = {.size = RULE_SIZE, .n = RULE_IMAGES, .batch = RULE_IMAGES};
-    float pixels[RULE_IMAGES * RULE_SIZE * RULE_SIZE], *rows[3];
-    int8_t labels[RULE_IMAGES * CLASSES];
-    fill_batch(&shape, pixels, labels);
-    const struct chex_batch batch = {RULE_IMAGES, pixels, labels};
+    const struct chex_batch batch = make_batch(&shape);
+    float *rows[3];
     struct chex_engine_config configs[2] = {*frozen, *frozen};
     float *state = make_state(net);
     configs[1].lr_scales = NULL;
     for (int k = 0; k < 3; k++) {
-        struct chex_engine *e = NULL;
         struct chex_pass_result r;
         size_t seen[4] = {net->param_count, 0, 0, count};
-        rows[k] = chex_alloc_zeroed(count, sizeof(float));
-        BAIL_UNLESS(rows[k] && chex_engine_create(spec, &configs[k == 2], &e, &err) == CHEX_OK &&
-                        chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
-                    "%s", err.text);
-        float *grad = chex_engine_grad_alloc(e);
+        struct chex_engine *e = test_engine(spec, &configs[k == 2], state);
+        float *grad = test_grad(e);
+        rows[k] = test_floats(count);
         for (int pass = 0; pass <= k % 2; pass++) { /* k = 1: the second of two passes */
             seen[0] = net->param_count;
-            BAIL_UNLESS(grad && chex_engine_pass(e, &batch, grad, pass ? NULL : ready, seen, &r,
-                                                 &err) == CHEX_OK,
+            BAIL_UNLESS(chex_engine_pass(e, &batch, grad, pass ? NULL : ready, seen, &r, &err) ==
+                            CHEX_OK,
                         "%s", err.text);
         }
         OK(k % 2 || seen[0] == 0, "%s: %s: all ranges are reported", spec, what);
@@ -162,13 +145,13 @@ static void rule_gradients(const char *spec, const struct chex_engine_config *fr
        "%s: %s: gradients are 0 for frozen parameters, and as without for the others", spec, what);
     for (int k = 0; k < 3; k++)
         free(rows[k]);
+    free_batch(&batch);
     free(state);
 }
 
 /* All parameters before the last third of the network are frozen, or every third tensor is. */
 static double *rule_scales(const struct chex_net *net, bool first) {
-    double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
-    BAIL_UNLESS(scales, "out of memory");
+    double *scales = test_alloc((size_t)net->param_total, sizeof *scales);
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
         const bool frozen = first ? 3 * p->layer < 2 * net->layer : i % 3 == 0;
@@ -180,13 +163,10 @@ static double *rule_scales(const struct chex_net *net, bool first) {
 static void rule_check(const char *spec, const char *model) {
     struct chex_error err = {0};
     struct chex_net *net = small_net(model, CLASSES);
-    const struct chex_engine_config c = {.net = net,
-                                         .image_size = RULE_SIZE,
-                                         .batch = RULE_IMAGES,
-                                         .precision = CHEX_FP32,
-                                         .threads = 2,
-                                         .training = true,
-                                         .ema_decay = 0.9};
+    struct chex_engine_config c =
+        test_config(net, &(struct setting){model, RULE_SIZE, RULE_IMAGES, RULE_IMAGES, CHEX_FP32});
+    c.threads = 2;
+    c.ema_decay = 0.9;
     const struct chex_update adamw = {.optim = CHEX_ADAMW,
                                       .lr = 1e-3,
                                       .weight_decay = 0.05,
@@ -207,9 +187,8 @@ static void rule_check(const char *spec, const char *model) {
         free(scales);
     }
     struct chex_engine_config none = c;
-    struct chex_engine *e = NULL;
     none.ema_decay = 0;
-    BAIL_UNLESS(chex_engine_create(spec, &none, &e, &err) == CHEX_OK, "%s", err.text);
+    struct chex_engine *e = test_engine(spec, &none, NULL);
     OK_STATUS(chex_engine_swap_ema(e, &err), CHEX_E_FAIL, err, "without a moving average");
     chex_engine_destroy(e);
     chex_net_destroy(net);

@@ -16,7 +16,6 @@
 #include "launch/coll.h"
 #include "launch/rank_sum.h"
 #include "op/net.h"
-#include "small_net.h"
 #include "tiny_net.h"
 #include "train/sync_bn.h"
 
@@ -66,17 +65,11 @@ static void make_team(struct team *t, const char *spec, const struct setting *s,
         p->sum = t->sum;
         p->v = v;
         p->sync = (struct chex_engine_sync){V, sum_of, p};
-        struct chex_engine_config config = {.net = net,
-                                            .image_size = s->size,
-                                            .batch = s->batch,
-                                            .precision = s->precision,
-                                            .threads = threads,
-                                            .training = true,
-                                            .sync = V > 1 ? &p->sync : NULL};
-        BAIL_UNLESS(chex_engine_create(spec, &config, &p->e, &err) == CHEX_OK, "%s", err.text);
-        BAIL_UNLESS(chex_engine_set(p->e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK, "set");
-        p->grad = chex_engine_grad_alloc(p->e);
-        BAIL_UNLESS(p->grad, "out of memory");
+        struct chex_engine_config config = test_config(net, s);
+        config.threads = threads;
+        config.sync = V > 1 ? &p->sync : NULL;
+        p->e = test_engine(spec, &config, state);
+        p->grad = test_grad(p->e);
     }
 }
 
@@ -105,9 +98,8 @@ static void pass_all(struct team *t, int n, int size, int classes, const float *
 /* The mean over the parts, in row-major order; returns the mean loss. */
 static double mean_of(const struct team *t, const struct chex_net *net, float *grad_out) {
     struct chex_error err = {0};
-    double loss = 0, *sum = chex_alloc_zeroed(net->state_count, sizeof *sum);
-    float *one = chex_alloc_zeroed(net->state_count, sizeof *one);
-    BAIL_UNLESS(sum && one, "out of memory");
+    double loss = 0, *sum = test_alloc(net->state_count, sizeof *sum);
+    float *one = test_floats(net->state_count);
     for (int v = 0; v < t->V; v++) {
         const struct player *p = &t->player[v];
         BAIL_UNLESS(p->st == CHEX_OK, "pass: %s", p->err.text);
@@ -132,20 +124,15 @@ static void check_parts(const char *spec, const char *model, enum chex_precision
     struct chex_net *net = small_net(model, CLASSES);
     struct team whole, parts;
     float *state = make_state(net);
-    float *pixels = chex_alloc_zeroed((size_t)(V * n) * SIZE * SIZE, sizeof *pixels);
-    int8_t *labels = chex_alloc_zeroed((size_t)(V * n) * CLASSES, 1);
-    float *want = chex_alloc_zeroed(net->state_count, sizeof *want);
-    float *got = chex_alloc_zeroed(net->state_count, sizeof *got);
-    float *more = chex_alloc_zeroed(net->state_count, sizeof *more);
-    BAIL_UNLESS(pixels && labels && want && got && more, "out of memory");
-    fill_batch(&all, pixels, labels);
-
+    const struct chex_batch batch = make_batch(&all);
+    float *want = test_floats(net->state_count), *got = test_floats(net->state_count);
+    float *more = test_floats(net->state_count);
     make_team(&whole, spec, &all, net, state, 1, 2);
-    pass_all(&whole, V * n, SIZE, CLASSES, pixels, labels);
+    pass_all(&whole, V * n, SIZE, CLASSES, batch.pixels, batch.labels);
     const double want_loss = mean_of(&whole, net, want);
     end_team(&whole);
     make_team(&parts, spec, &part, net, state, V, 1);
-    pass_all(&parts, n, SIZE, CLASSES, pixels, labels);
+    pass_all(&parts, n, SIZE, CLASSES, batch.pixels, batch.labels);
     const double got_loss = mean_of(&parts, net, got);
     if (strcmp(spec, "cpu") == 0) {
         int sums;
@@ -165,14 +152,13 @@ static void check_parts(const char *spec, const char *model, enum chex_precision
        spec, model, chex_precision_names[precision], V, n, grads, stats, loss);
 
     make_team(&parts, spec, &part, net, state, V, 3);
-    pass_all(&parts, n, SIZE, CLASSES, pixels, labels);
+    pass_all(&parts, n, SIZE, CLASSES, batch.pixels, batch.labels);
     mean_of(&parts, net, more);
     end_team(&parts);
     OK(memcmp(got, more, net->state_count * sizeof *got) == 0,
        "%s %s: three threads of each part give the bits of one", spec, model);
     free(state);
-    free(pixels);
-    free(labels);
+    free_batch(&batch);
     free(want);
     free(got);
     free(more);
@@ -183,11 +169,9 @@ static void check_parts(const char *spec, const char *model, enum chex_precision
 
 static double sum_of_losses(struct team *t, int n, const float *pixels, const int8_t *labels,
                             const float *state) {
-    struct chex_error err = {0};
     double loss = 0;
     for (int v = 0; v < t->V; v++)
-        BAIL_UNLESS(chex_engine_set(t->player[v].e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
-                    "set");
+        test_set(t->player[v].e, CHEX_STATE_PARAMS, state);
     pass_all(t, n, 32, 3, pixels, labels);
     for (int v = 0; v < t->V; v++)
         loss += t->player[v].result.loss;
@@ -205,9 +189,7 @@ static void check_differences(void) {
     int8_t labels[V * N * 3];
     double off[512];
     size_t count = 0;
-    float *state = make_state(net);
-    float *grad = chex_alloc_zeroed(net->state_count, sizeof *grad);
-    BAIL_UNLESS(grad, "out of memory");
+    float *state = make_state(net), *grad = test_floats(net->state_count);
     for (size_t i = 0; i < sizeof pixels / sizeof pixels[0]; i++) /* a part is darker */
         pixels[i] = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 9, (uint32_t)i).v[0]) *
                     (i < sizeof pixels / sizeof pixels[0] / 2 ? 0.3f : 1.0f);

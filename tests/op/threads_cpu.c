@@ -9,15 +9,9 @@ static const int counts[] = {64, 128, 192, 256, 1024};
 enum { COUNTS = sizeof counts / sizeof counts[0], MOST_MIB_A_THREAD = 8 };
 
 static uint64_t bytes_with(const struct chex_net *net, const struct setting *s, int threads) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = s->size,
-                                        .batch = s->batch,
-                                        .precision = s->precision,
-                                        .threads = threads,
-                                        .training = true};
-    BAIL_UNLESS(chex_engine_create("cpu", &config, &e, &err) == CHEX_OK, "%s", err.text);
+    struct chex_engine_config config = test_config(net, s);
+    config.threads = threads;
+    struct chex_engine *e = test_engine("cpu", &config, NULL);
     const uint64_t bytes = e->impl->bytes(e->self);
     chex_engine_destroy(e);
     return bytes;
@@ -35,10 +29,8 @@ static void memory_grows_by_the_scratch(const struct chex_net *net, const struct
 
 int main(void) {
     const struct setting s = {"densenet_tiny", 33, 2, 2, CHEX_FP32};
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
+    struct chex_net *net = small_net(s.model, CLASSES);
     struct outcome one, more;
-    BAIL_UNLESS(chex_net_create(s.model, CLASSES, &net, &err) == CHEX_OK, "%s", err.text);
     float *state = make_state(net);
     run("cpu", &s, net, state, 1, &one);
     for (int i = 0; i < COUNTS; i++) {

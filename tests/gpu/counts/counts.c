@@ -15,7 +15,7 @@
 
 static const char usage[] =
     "usage: gpu-counts [--model densenet121] [--size 224] [--variant s4] [--type bf16|fp16]\n"
-    "                  [--op TEXT] [--sites 0] [--json FILE]\n"
+    "                  [--op TEXT] [--sites 0]\n"
     "                  [--sms 2] [--batch 4] | [--device NAME] [--batch 256]\n"
     "Counts, for each kernel of a training step, bytes, sectors, bank conflicts and instructions, "
     "on\n"
@@ -32,7 +32,7 @@ static const char usage[] =
 enum { COUNTS_LOSS = 10000, COUNTS_UPDATE };
 
 struct options {
-    const char *model, *variant, *op, *json, *device;
+    const char *model, *variant, *op, *device;
     int size, sms, batch, sites;
     enum chex_precision precision;
 };
@@ -63,13 +63,9 @@ static struct cuda_engine *engine_of(const struct options *o, const struct chex_
     struct chex_error err = {0};
     void *self = NULL;
     float *state = make_state(net);
-    const struct chex_engine_config config = {.net = net,
-                                              .image_size = o->size,
-                                              .batch = o->batch,
-                                              .precision = o->precision,
-                                              .threads = 1,
-                                              .training = true,
-                                              .variant = o->variant};
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){o->model, o->size, o->batch, o->batch, o->precision});
+    config.variant = o->variant;
     try(chexnet_engine_cuda.create(&config, &self, &err), &err);
     try(chexnet_engine_cuda.set(self, CHEX_STATE_PARAMS, state, &err), &err);
     free(state);
@@ -78,17 +74,13 @@ static struct cuda_engine *engine_of(const struct options *o, const struct chex_
 
 static void put_batch(const struct options *o, const struct cuda_slot *slot) {
     const struct setting s = {o->model, o->size, o->batch, 0, o->precision};
+    const struct chex_batch batch = make_batch(&s);
     const size_t pixels = (size_t)s.n * (size_t)s.size * (size_t)s.size;
-    float *image = chex_alloc_zeroed(pixels, sizeof *image);
-    int8_t *labels = chex_alloc_zeroed((size_t)s.n * CLASSES, 1);
-    BAIL_UNLESS(image && labels, "out of memory");
-    fill_batch(&s, image, labels);
     BAIL_UNLESS(
-        !cudaMemcpy(slot->pixels, image, pixels * sizeof *image, cudaMemcpyHostToDevice) &&
-            !cudaMemcpy(slot->labels, labels, (size_t)s.n * CLASSES, cudaMemcpyHostToDevice),
+        !cudaMemcpy(slot->pixels, batch.pixels, pixels * sizeof(float), cudaMemcpyHostToDevice) &&
+            !cudaMemcpy(slot->labels, batch.labels, (size_t)s.n * CLASSES, cudaMemcpyHostToDevice),
         "upload");
-    free(image);
-    free(labels);
+    free_batch(&batch);
 }
 
 static void step(const struct options *o, struct cuda_engine *e, float *grad) {
@@ -149,52 +141,6 @@ static void print(const struct chex_net *net) {
     }
 }
 
-static void write_row(FILE *f, const struct chex_net *net, const struct emulated_counts *c) {
-    fprintf(f, "{\"op\": \"%s\", \"direction\": \"%s\", \"kernel\": \"%s\"",
-            label_name(net, c->label), direction_of(c->label), emulated_kernel_name(c->kernel));
-    fprintf(f,
-            ", \"launches\": %" PRIu64 ", \"blocks\": %" PRIu64
-            ", \"threads\": %u, \"shared_bytes\": %zu",
-            c->launches, c->blocks, c->threads, c->shared_bytes);
-    for (int a = 0; a < EMULATED_ACCESSES; a++)
-        fprintf(f, ", \"%s\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 "]", emulated_access_names[a],
-                c->sum.of[a].requests, c->sum.of[a].units, c->sum.of[a].least);
-    fprintf(f,
-            ", \"l2_load_bytes\": %" PRIu64 ", \"l2_store_bytes\": %" PRIu64
-            ", \"dram_load_bytes\": %" PRIu64 ", \"dram_store_bytes\": %" PRIu64,
-            c->sum.l2_load_bytes, c->sum.l2_store_bytes, c->sum.dram_load_bytes,
-            c->sum.dram_store_bytes);
-    fprintf(f,
-            ", \"mma\": %" PRIu64 ", \"wgmma\": %" PRIu64 ", \"ldmatrix\": %" PRIu64
-            ", \"shuffles\": %" PRIu64 ", \"votes\": %" PRIu64 ", \"warp_syncs\": %" PRIu64
-            ", \"barriers\": %" PRIu64 ", \"fences\": %" PRIu64 ", \"global_atomics\": %" PRIu64
-            ", \"shared_atomics\": %" PRIu64 "}",
-            c->sum.mma, c->sum.wgmma, c->sum.ldmatrix, c->sum.shuffles, c->sum.votes,
-            c->sum.warp_syncs, c->sum.barriers, c->sum.fences, c->sum.global_atomics,
-            c->sum.shared_atomics);
-}
-
-/* d: NULL without --device. */
-static void write_json(const struct options *o, const struct chex_net *net,
-                       const struct gpu_device *d) {
-    size_t count;
-    const struct emulated_counts *const all = emulated_counts_all(&count);
-    FILE *f = fopen(o->json, "w");
-    BAIL_UNLESS(f, "%s cannot be written", o->json);
-    fprintf(f, "{\"model\": \"%s\", \"size_px\": %d, \"batch\": %d, \"variant\": \"%s\", ",
-            o->model, o->size, o->batch, o->variant);
-    if (d)
-        fprintf(f, "\"device\": \"%s\", \"capability\": %d, \"sms\": %d, \"shared_max\": %zu, ",
-                d->name, d->capability, d->sms, d->shared_max);
-    fputs("\"kernels\": [\n", f);
-    for (size_t i = 0; i < count; i++) {
-        write_row(f, net, &all[i]);
-        fputs(i + 1 < count ? ",\n" : "\n", f);
-    }
-    fputs("]}\n", f);
-    BAIL_UNLESS(fclose(f) == 0, "%s cannot be written", o->json);
-}
-
 static uint64_t conflicts_of(const struct emulated_site *s) {
     return s->access < EMULATED_SHARED_LOAD ? 0 : s->traffic.units - s->traffic.least;
 }
@@ -232,10 +178,17 @@ static int number(const char *text) {
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {
-        {"model", 1, 0, 'm'},   {"size", 1, 0, 's'},   {"sms", 1, 0, 'p'},  {"batch", 1, 0, 'n'},
-        {"variant", 1, 0, 'v'}, {"type", 1, 0, 't'},   {"op", 1, 0, 'o'},   {"sites", 1, 0, 'k'},
-        {"json", 1, 0, 'j'},    {"device", 1, 0, 'd'}, {"help", 0, 0, 'h'}, {0}};
+    static const struct option names[] = {{"model", 1, 0, 'm'},
+                                          {"size", 1, 0, 's'},
+                                          {"sms", 1, 0, 'p'},
+                                          {"batch", 1, 0, 'n'},
+                                          {"variant", 1, 0, 'v'},
+                                          {"type", 1, 0, 't'},
+                                          {"op", 1, 0, 'o'},
+                                          {"sites", 1, 0, 'k'},
+                                          {"device", 1, 0, 'd'},
+                                          {"help", 0, 0, 'h'},
+                                          {0}};
     struct options o = {
         .model = "densenet121", .variant = "s4", .size = 224, .sms = 2, .precision = CHEX_BF16};
     for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;)
@@ -248,7 +201,6 @@ static struct options read_options(int argc, char **argv) {
         case 't': o.precision = strcmp(optarg, "fp16") == 0 ? CHEX_FP16 : CHEX_BF16; break;
         case 'o': o.op = optarg; break;
         case 'k': o.sites = number(optarg); break;
-        case 'j': o.json = optarg; break;
         case 'd': o.device = optarg; break;
         case 'h': puts(usage); exit(0);
         default: fprintf(stderr, "%s\n", usage); exit(2);
@@ -294,17 +246,13 @@ static const struct gpu_device *device_named(const char *name) {
 int main(int argc, char **argv) {
     struct options o = read_options(argc, argv);
     const struct gpu_device *d = o.device ? device_named(o.device) : NULL;
-    struct chex_error err = {0};
-    struct chex_net *net = NULL;
-    try(chex_net_create(o.model, CLASSES, &net, &err), &err);
+    struct chex_net *net = small_net(o.model, CLASSES);
     if (d) {
         be_device(d);
         o.sms = d->sms;
     }
     run_step(&o, net);
     print(net);
-    if (o.json)
-        write_json(&o, net, d);
     if (o.sites)
         print_sites(o.sites);
     chex_net_destroy(net);
