@@ -3,6 +3,8 @@
 # The variant amx of the cpu engine on an emulated processor with tiles. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=options.sh
+. "$root/tests/options.sh"
 build=${CHEX_TEST_BUILD:-$root/build/release}
 bochs='' kernel='' work='' pid='' count=0 failed=0
 
@@ -37,22 +39,6 @@ END
 skip() {
     echo "skipped: $*"
     exit $((failed ? 1 : 77))
-}
-
-arguments() {
-    while [ $# -gt 0 ]; do
-        case $1 in
-        -h | --help) usage && exit 0 ;;
-        --bochs | --kernel)
-            [ $# -gt 1 ] || { usage >&2 && exit 2; }
-            declare -g "${1#--}=$2"
-            shift
-            ;;
-        *) usage >&2 && exit 2 ;;
-        esac
-        shift
-    done
-    [ -n "$bochs" ] || { usage >&2 && exit 2; }
 }
 
 # find_file FILE FOLDER...: the first that is there.
@@ -232,7 +218,9 @@ passed() {
     fi
 }
 
-arguments "$@"
+read_options "bochs kernel" "$@"
+no_words
+[ -n "$bochs" ] || usage_error "--bochs is missing"
 prerequisites
 work=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid"; rm -rf "$work"' EXIT

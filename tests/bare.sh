@@ -6,6 +6,8 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=debian_root.sh
 . "$root/tests/debian_root.sh"
+# shellcheck source=options.sh
+. "$root/tests/options.sh"
 
 usage() {
     cat <<'END'
@@ -31,30 +33,9 @@ die() {
     exit "$1"
 }
 
-suite=bookworm dir='' rounds=1 only='' command='' keep=no packages=''
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --twice) rounds=2 ;;
-    --keep) keep=yes ;;
-    --suite | --dir | --only | --run | --packages)
-        [ $# -gt 1 ] || die 2 "$1 needs a value; try --help"
-        case $1 in
-        --suite) suite=$2 ;;
-        --dir) dir=$2 ;;
-        --run) command=$2 ;;
-        --only) only=$2 ;;
-        *) packages=$2 ;;
-        esac
-        shift
-        ;;
-    *) die 2 "unknown argument '$1'; try --help" ;;
-    esac
-    shift
-done
+suite=bookworm dir='' twice='' only='' run='' keep='' packages=''
+read_options "suite dir twice+ only run packages keep+" "$@"
+no_words
 [[ $only = '' || $only = quickstart || $only = tests ]] ||
     die 2 "--only '$only': expected quickstart or tests"
 [ -z "$packages" ] || compgen -G "$packages/chexnet*.deb" >/dev/null ||
@@ -113,11 +94,11 @@ if [ -n "$packages" ]; then
         ! find / -xdev -name '*chex[n-]*' ! -path '/root/chexnet*' -print | grep ."
     exit $failed
 fi
-if [ -n "$command" ]; then
-    try "$command" "$command"
+if [ -n "$run" ]; then
+    try "$run" "$run"
     exit $failed
 fi
-for ((round = 1; round <= rounds; round++)); do
+for round in 1 ${twice:+2}; do
     [ "$only" = tests ] || try "quickstart, round $round" share/quickstart.sh
     [ "$only" = quickstart ] || try "tests, round $round" tests/run.sh
 done

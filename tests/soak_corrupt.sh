@@ -5,6 +5,8 @@ set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${CHEX_TEST_BUILD:-${BUILD:-$root/build/release}}
 PATH=$build/bin:$PATH
+# shellcheck source=options.sh
+. "$root/tests/options.sh"
 
 usage() {
     cat <<END
@@ -18,25 +20,8 @@ END
 }
 
 flips=5000 seed=1 files=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --flips | --seed)
-        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-        declare "${1#--}=$2"
-        shift
-        ;;
-    -*)
-        usage >&2
-        exit 2
-        ;;
-    *) files+=("$(realpath "$1")") ;;
-    esac
-    shift
-done
+read_options "flips# seed#" "$@"
+for file in "${words[@]}"; do files+=("$(realpath "$file")"); done
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT

@@ -4,6 +4,8 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=${CHEX_TEST_BUILD:-${BUILD:-$root/build/release}}/bin:$PATH
+# shellcheck source=options.sh
+. "$root/tests/options.sh"
 
 usage() {
     cat <<END
@@ -21,34 +23,10 @@ END
 }
 
 kills=200 steps=12 ranks="1 1 2 4" seed=1 opt=adam model=densenet121
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --kills | --steps | --seed)
-        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-        declare "${1#--}=$2"
-        shift
-        ;;
-    --opt | --model)
-        [[ ${2-} =~ ^[a-z0-9_]+$ ]] || { usage >&2; exit 2; }
-        declare "${1#--}=$2"
-        shift
-        ;;
-    --ranks)
-        [[ ${2-} =~ ^[1-4](\ [1-4])*$ ]] || { usage >&2; exit 2; }
-        ranks=$2
-        shift
-        ;;
-    *)
-        usage >&2
-        exit 2
-        ;;
-    esac
-    shift
-done
+read_options "kills# steps# seed# opt model ranks" "$@"
+no_words
+[[ $opt$model =~ ^[a-z0-9_]+$ && $ranks =~ ^[1-4](\ [1-4])*$ ]] ||
+    usage_error "--opt '$opt', --model '$model', --ranks '$ranks': expected names and numbers from 1 to 4"
 RANDOM=$seed
 read -ra ranks <<<"$ranks"
 

@@ -4,6 +4,8 @@
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=${CHEX_TEST_BUILD:-${BUILD:-$root/build/release}}/bin:$PATH
+# shellcheck source=options.sh
+. "$root/tests/options.sh"
 
 usage() {
     cat <<END
@@ -16,24 +18,8 @@ END
 }
 
 kills=30 count=600 seed=1
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --kills | --count | --seed)
-        [[ ${2-} =~ ^[1-9][0-9]*$ ]] || { usage >&2; exit 2; }
-        declare "${1#--}=$2"
-        shift
-        ;;
-    *)
-        usage >&2
-        exit 2
-        ;;
-    esac
-    shift
-done
+read_options "kills# count# seed#" "$@"
+no_words
 RANDOM=$seed
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1

@@ -3,6 +3,8 @@
 # Makes the archive that travels to a machine with a GPU. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$root/tests/options.sh"
 max_bytes=20000000
 
 usage() {
@@ -25,25 +27,12 @@ END
 
 die() {
     echo "tests/gpu/pack.sh: $1" >&2
-    exit "${2:-1}"
+    exit 1
 }
 
 build='' architectures=90 output=$root/build/chexnet-gpu.tar.xz
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --build | --architectures | --output)
-        [ $# -gt 1 ] || die "$1 needs a value; try --help" 2
-        printf -v "${1#--}" %s "$2"
-        shift
-        ;;
-    *) die "unknown argument '$1'; try --help" 2 ;;
-    esac
-    shift
-done
+read_options "build architectures output" "$@"
+no_words
 
 if [ -z "$build" ]; then
     build=$root/build/gpu
@@ -63,8 +52,8 @@ tree=$work/chexnet-gpu
 mkdir -p "$tree/prebuilt/bin" "$tree/prebuilt/lib" || exit 1
 
 # The tree keeps its layout: tests/gpu/CMakeLists.txt finds the rest from its own place.
-(cd "$root" && find CMakeLists.txt LICENSE cmake libcore tests/gpu tests/gpu-dnn tests/op/net.h \
-    tests/tap.h tests/peers/torch_gpu.py doc/gpu-day.md -type f ! -name '*.o' ! -path '*/__pycache__/*' \
+(cd "$root" && find CMakeLists.txt LICENSE cmake libcore tests/gpu tests/gpu-dnn tests/op/*.h \
+    tests/*.h tests/options.sh tests/peers/torch_gpu.py doc/gpu-day.md -type f ! -name '*.o' ! -path '*/__pycache__/*' \
     -print0 | tar c --null -T -) | tar x -C "$tree" || die "the sources were not copied"
 
 cp "$build"/bin/* "$tree/prebuilt/bin" && cp "$build"/lib/chexnet-cuda.so "$tree/prebuilt/lib" ||

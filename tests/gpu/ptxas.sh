@@ -3,6 +3,8 @@
 # Judges what ptxas said of every kernel. --help says more.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../options.sh
+. "$here/../options.sh"
 
 usage() {
     cat <<END
@@ -19,40 +21,19 @@ Exit status: 0 good, 1 not, 2 usage.
 END
 }
 
-list=0 table=$here/registers.txt records=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --list) list=1 ;;
-    --table)
-        [ $# -gt 1 ] || { echo "ptxas.sh: --table needs a file" >&2 && exit 2; }
-        table=$2
-        shift
-        ;;
-    -*)
-        echo "ptxas.sh: unknown option '$1'; try --help" >&2
-        exit 2
-        ;;
-    *)
-        if [ -d "$1" ]; then
-            mapfile -t -O ${#records[@]} records < <(find "$1" -name '*.ptxas' | sort)
-        else
-            records+=("$1")
-        fi
-        ;;
-    esac
-    shift
+list='' table=$here/registers.txt records=()
+read_options "list+ table" "$@"
+for word in "${words[@]}"; do
+    if [ -d "$word" ]; then
+        mapfile -t -O ${#records[@]} records < <(find "$word" -name '*.ptxas' | sort)
+    else
+        records+=("$word")
+    fi
 done
-if [ ${#records[@]} = 0 ]; then
-    echo "ptxas.sh: no records (*.ptxas); try --help" >&2
-    exit 2
-fi
-[ -r "$table" ] || { echo "ptxas.sh: $table cannot be read" >&2 && exit 2; }
+[ ${#records[@]} -gt 0 ] || usage_error "no records (*.ptxas)"
+[ -r "$table" ] || usage_error "$table cannot be read"
 
-awk -v list=$list -v table="$table" '
+awk -v list="${list:+1}" -v table="$table" '
 function fail(text) {
     print "FAILED: " text
     failed++

@@ -3,6 +3,8 @@
 # Rehearses a day on a GPU on the emulated device. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$root/tests/options.sh"
 
 usage() {
     cat <<END
@@ -20,29 +22,10 @@ END
 }
 
 build=$root/build/dev nvcc=''
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --nvcc) nvcc=yes ;;
-    --build)
-        [ $# -gt 1 ] || exit 2
-        build=$2
-        shift
-        ;;
-    *)
-        echo "tests/gpu/rehearse.sh: unknown argument '$1'; try --help" >&2
-        exit 2
-        ;;
-    esac
-    shift
-done
-[ -x "$build/tests/gpu-bench-step" ] || {
-    echo "tests/gpu/rehearse.sh: --build '$build': there is no tests/gpu-bench-step" >&2
-    exit 2
-}
+read_options "build nvcc+" "$@"
+no_words
+[ -x "$build/tests/gpu-bench-step" ] ||
+    usage_error "--build '$build': there is no tests/gpu-bench-step"
 build=$(cd "$build" && pwd)
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

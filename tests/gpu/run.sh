@@ -3,6 +3,8 @@
 # Everything about the CUDA engine that needs a GPU, in some minutes. --help says more.
 set -u
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$root/tests/options.sh"
 all_sections="about build smoke shapes graphs s5 kernels tests headline train torch steps"
 all_sections+=" profile ptxas sanitizer stages dnn long"
 
@@ -61,48 +63,23 @@ END
 parts=('' "about build smoke shapes graphs s5 kernels tests headline train" "about build torch steps"
     "about build profile ptxas sanitizer stages dnn long")
 
-die_usage() {
-    echo "tests/gpu/run.sh: $*; try --help" >&2
-    exit 2
-}
-
 sections=$all_sections out=${OUT:-$root/build/gpu-results} build=$root/build/gpu architectures=''
 jobs=$(nproc) seconds=540 batches=16,64,256 sizes=224,320 stages=s0,s1,s4 model=densenet121
-modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3 part='' prebuilt=''
+torch_modes=eager,channels_last,graph,compile,reduce-overhead,max-autotune rounds=3 part='' prebuilt=''
 rehearse=''
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help)
-        usage
-        exit 0
-        ;;
-    --rehearse) rehearse=yes ;;
-    --sections | --out | --build | --architectures | --jobs | --seconds | --batches | --sizes | \
-        --stages | --model | --torch-modes | --rounds | --part | --prebuilt)
-        [ $# -gt 1 ] || die_usage "$1 needs a value"
-        case $1 in
-        --sections) sections=${2//,/ } ;;
-        --torch-modes) modes=$2 ;;
-        *) printf -v "${1#--}" %s "$2" ;;
-        esac
-        shift
-        ;;
-    *) die_usage "unknown argument '$1'" ;;
-    esac
-    shift
-done
+read_options "sections out build architectures jobs# seconds# batches sizes stages model torch-modes
+    rounds# part prebuilt rehearse+" "$@"
+no_words
+sections=${sections//,/ }
 if [ -n "$part" ]; then
-    [[ $part = [123] ]] || die_usage "--part '$part': expected 1, 2 or 3"
+    [[ $part = [123] ]] || usage_error "--part '$part': expected 1, 2 or 3"
     sections=${parts[part]}
 fi
 for section in $sections; do
-    [[ " $all_sections " = *" $section "* ]] || die_usage "unknown section '$section'"
-done
-for name in jobs seconds rounds; do
-    [[ ${!name} =~ ^[1-9][0-9]*$ ]] || die_usage "--$name '${!name}': expected a number"
+    [[ " $all_sections " = *" $section "* ]] || usage_error "unknown section '$section'"
 done
 if [ -n "$prebuilt" ]; then
-    [ -d "$prebuilt/bin" ] || die_usage "--prebuilt '$prebuilt': no folder bin there"
+    [ -d "$prebuilt/bin" ] || usage_error "--prebuilt '$prebuilt': no folder bin there"
     build=$prebuilt
 fi
 # On an emulated device a step takes seconds. In the third step graphs are launched.
@@ -113,11 +90,11 @@ if [ -n "$rehearse" ]; then
     step_options=(--warm-up 1 --steps 1)
     kernel_options=(--batch 1 --every 60 --reps 1 --memory-gib 0.1)
 fi
-[[ $batches,$sizes =~ ^[0-9]+(,[0-9]+)*$ ]] || die_usage "--batches and --sizes: expected numbers"
+[[ $batches,$sizes =~ ^[0-9]+(,[0-9]+)*$ ]] || usage_error "--batches and --sizes: expected numbers"
 IFS=, read -ra batches <<<"$batches"
 IFS=, read -ra sizes <<<"$sizes"
 IFS=, read -ra stages <<<"$stages"
-IFS=, read -ra modes <<<"$modes"
+IFS=, read -ra modes <<<"$torch_modes"
 last_stage=${stages[-1]} largest=${batches[-1]} size=${sizes[0]}
 
 began=$SECONDS
@@ -355,7 +332,7 @@ section_about() {
 sources_sum() {
     {
         echo "$architectures"
-        cd "$root" && find CMakeLists.txt cmake libcore tests/gpu tests/gpu-dnn tests/tap.h tests/op \
+        cd "$root" && find CMakeLists.txt cmake libcore tests/gpu tests/gpu-dnn tests/*.h tests/op \
             -type f \( -name '*.[ch]' -o -name '*.cu*' -o -name 'CMake*' -o -name '*.cmake' -o -name '*.inc.h' \) \
             -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum

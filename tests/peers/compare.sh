@@ -3,6 +3,8 @@
 # The cpu engine against PyTorch: --help says more.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$here/tests/options.sh"
 
 usage() {
     cat <<END
@@ -20,20 +22,9 @@ doc/performance.md. VARIANT forces the engine's (cpu:avx2) and PyTorch's to matc
 END
 }
 
-python=python3 pairs=5 steps=3 modes=eager,compile threads=$(nproc) cases=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) usage && exit 0 ;;
-    --python) python=$2 && shift ;;
-    --pairs) pairs=$2 && shift ;;
-    --steps) steps=$2 && shift ;;
-    --modes) modes=$2 && shift ;;
-    --threads) threads=$2 && shift ;;
-    -*) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
-    *) cases+=("$1") ;;
-    esac
-    shift
-done
+python=python3 pairs=5 steps=3 modes=eager,compile threads=$(nproc)
+read_options "python pairs# steps# modes threads#" "$@"
+cases=("${words[@]}")
 [ ${#cases[@]} -gt 0 ] || cases=(train:densenet121:224:16:bf16 train:densenet121:224:16:fp32
     train:densenet121:224:16:fp32:avx2 train:densenet121:64:64:bf16 infer:densenet121:224:16:bf16
     infer:densenet121:224:1:bf16 train:resnet50:224:16:bf16)
@@ -57,10 +48,10 @@ ours() { # kind model size batch precision variant
 theirs() { # kind model size batch precision variant mode
     local limit=(env "TORCHINDUCTOR_CACHE_DIR=$work/inductor")
     [ "$6" != avx2 ] || limit+=(ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2)
-    "${limit[@]}" "$python" "$here/tests/peers/torch_$1.py" --model "$2" --image-size "$3" \
+    "${limit[@]}" "$python" "$here/tests/peers/torch_step.py" "$1" --model "$2" --image-size "$3" \
         --batch-size "$4" --precision "$5" --threads "$threads" --mode "$7" --bench "$steps" \
         >"$work/out" 2>"$work/err" ||
-        { echo "torch_$1.py --mode $7 failed: $(tail -n 1 "$work/err")" >&2 && exit 1; }
+        { echo "torch_step.py $1 --mode $7 failed: $(tail -n 1 "$work/err")" >&2 && exit 1; }
     tail -n 1 "$work/out"
 }
 

@@ -3,6 +3,8 @@
 # Gradients of one pass against float64, ours beside PyTorch's: --help says more.
 set -eu -o pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$here/tests/options.sh"
 
 usage() {
     cat <<END
@@ -21,19 +23,9 @@ that is more than 10 % / sqrt(starts) above 1. A CASE is MODEL:SIZE:BATCH.
 END
 }
 
-python=python3 engines=cpu,cpu:avx2,cpu:generic precisions=fp32-strict,fp32,bf16 seed=0 starts=1 cases=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) usage && exit 0 ;;
-    --python | --engines | --precisions | --seed | --starts)
-        [ $# -gt 1 ] || { echo "$1 needs a value; try --help" >&2 && exit 2; }
-        printf -v "${1#--}" %s "$2" && shift
-        ;;
-    -*) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
-    *) cases+=("$1") ;;
-    esac
-    shift
-done
+python=python3 engines=cpu,cpu:avx2,cpu:generic precisions=fp32-strict,fp32,bf16 seed=0 starts=1
+read_options "python engines precisions seed starts#" "$@"
+cases=("${words[@]}")
 [ ${#cases[@]} -gt 0 ] || cases=(densenet121:64:16 densenet121:128:4 resnet50:64:16)
 build=${CHEX_TEST_BUILD:-$here/build/release}
 "$python" -c 'import torch, torchvision, safetensors' 2>/dev/null ||

@@ -3,6 +3,8 @@
 # The loss of 200 steps against PyTorch's: --help says more.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$here/tests/options.sh"
 
 usage() {
     cat <<END
@@ -30,18 +32,8 @@ END
 python=python3 steps=200 seeds=3 model=densenet121 size=64 batch=16 lr=1e-3 engine=cpu
 others=cpu:avx2,cpu:generic precisions=fp32,bf16 threads=$(nproc)
 svg=$here/build/loss-curves.svg work=
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) usage && exit 0 ;;
-    --python | --steps | --seeds | --model | --size | --batch | --lr | --engine | --others | \
-        --precisions | --threads | --work | --svg)
-        [ $# -gt 1 ] || { echo "$1 needs a value; try --help" >&2 && exit 2; }
-        printf -v "${1#--}" %s "$2" && shift
-        ;;
-    *) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
-    esac
-    shift
-done
+read_options "python steps# seeds# model size# batch# lr engine others precisions threads# work svg" "$@"
+no_words
 build=${CHEX_TEST_BUILD:-$here/build/release}
 "$python" -c 'import torch, torchvision, safetensors' 2>/dev/null ||
     { echo "skipped: $python has no torch, torchvision and safetensors"; exit 77; }

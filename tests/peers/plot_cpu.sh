@@ -3,6 +3,8 @@
 # How the cpu engine scales: --help says more. No Python: awk writes the table and the drawing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=../options.sh
+. "$here/tests/options.sh"
 
 usage() {
     cat <<END
@@ -19,19 +21,8 @@ prints a table of the medians over the rounds and draws it.
 END
 }
 
-rounds=3 steps=3 precision=bf16 threads=$(nproc) words=()
-while [ $# -gt 0 ]; do
-    case $1 in
-    -h | --help) usage && exit 0 ;;
-    --rounds) rounds=$2 && shift ;;
-    --steps) steps=$2 && shift ;;
-    --precision) precision=$2 && shift ;;
-    --threads) threads=$2 && shift ;;
-    -*) echo "unknown option '$1'; try --help" >&2 && exit 2 ;;
-    *) words+=("$1") ;;
-    esac
-    shift
-done
+rounds=3 steps=3 precision=bf16 threads=$(nproc)
+read_options "rounds# steps# precision threads#" "$@"
 bin=${CHEX_TEST_BUILD:-$here/build/release}/bin
 
 # A whole line or none: a run that is cut short leaves nothing.

@@ -12,19 +12,11 @@ Exit status: 0 measured, 2 usage, otherwise that of the command that failed.
 END
 }
 
+# shellcheck source=../options.sh
+. "$(dirname "$0")/../options.sh"
 images='' checkpoint='' bin='' threads=0 workers=0
-while [ $# -gt 0 ]; do
-    case $1 in
-    --images) images=${2-} && shift ;;
-    --checkpoint) checkpoint=${2-} && shift ;;
-    --bin) bin=${2-} && shift ;;
-    --threads) threads=${2-} && shift ;;
-    --workers) workers=${2-} && shift ;;
-    --help) usage && exit 0 ;;
-    *) usage >&2 && exit 2 ;;
-    esac
-    shift
-done
+read_options "images checkpoint bin threads workers" "$@"
+no_words
 [ -d "$images" ] && [ -f "$checkpoint" ] || { usage >&2 && exit 2; }
 [ -z "$bin" ] || PATH=$bin:$PATH
 cores=$(nproc)

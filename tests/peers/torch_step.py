@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps of torchvision's DenseNet-121 or ResNet-50 on the CPU: forward, BCE loss,
-backward, Adam, on resident random data; channels_last; bf16 by autocast. Prints one JSON object with
-the keys of chex-train --bench --json.
+"""Times steps of torchvision's DenseNet-121 or ResNet-50 on the CPU, on resident random data,
+channels_last. train: forward, BCE loss, backward, Adam, bf16 by autocast. infer: batch norm folded by
+torch.compile's freezing or not at all, bf16 by autocast or by a model whose weights are bf16, whichever
+--mode says. Prints one JSON object with the keys of chex-train --bench --json.
 """
 import argparse
 import json
@@ -11,10 +12,12 @@ import time
 
 import torch
 import torchvision
+from torch._inductor import config as inductor
 
 
-def arguments(text):
-    p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawTextHelpFormatter)
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("kind", choices=["train", "infer"])
     p.add_argument("--model", choices=["densenet121", "resnet50"], default="densenet121")
     p.add_argument("--image-size", type=int, default=224)
     p.add_argument("--batch-size", type=int, default=16)
@@ -54,8 +57,7 @@ def time_steps(step, a, warm_up):
         "image_size": a.image_size, "threads": a.threads, "steps": a.bench}))
 
 
-def main():
-    a = arguments(__doc__)
+def training_step(a):
     model = network(a).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     loss_of = torch.nn.BCEWithLogitsLoss()
@@ -71,9 +73,26 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         run().backward()
         optimizer.step()
+    return step
 
-    time_steps(step, a, 2)
+
+def inference_step(a):
+    model = network(a).eval()
+    x, _ = batch(a)
+    if a.mode == "compile":
+        inductor.freezing = True
+        if a.precision == "bf16":
+            model, x = model.bfloat16(), x.bfloat16()
+        model = torch.compile(model)
+
+    def step():
+        half = a.precision == "bf16" and a.mode == "eager"
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+            model(x)
+    return step
 
 
 if __name__ == "__main__":
-    main()
+    options = arguments()
+    time_steps((training_step if options.kind == "train" else inference_step)(options), options,
+               2 if options.kind == "train" else 3)
