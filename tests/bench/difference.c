@@ -7,12 +7,9 @@
  *
  * --design: only this design of tests/simulated.h, counted from 0. --mean: only means of findings.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../simulated.h"
 #include "stats/difference.h"
+#include "../simulated.h"
+#include "bench.h"
 
 enum { COUNTS = 5, PAIRS = 6, CORRELATIONS = 3, CLASSES = 14, SEED = 21 };
 
@@ -23,13 +20,6 @@ static const double pairs[PAIRS][2] = {{0.6, 0.6},  {0.8, 0.8},  {0.95, 0.95},
 
 static struct simulated_pair pair;
 static double part[SIMULATED_ROWS];
-
-static void check(enum chex_status st, const struct chex_error *err) {
-    if (st == CHEX_OK)
-        return;
-    fprintf(stderr, "bench-difference: %s\n", err->text);
-    exit(1);
-}
 
 static struct chex_difference compare(void) {
     const double *const scores[] = {pair.first.score, pair.second};
@@ -117,20 +107,10 @@ static void print_means(uint32_t trials, uint32_t negatives) {
 }
 
 int main(int argc, char **argv) {
-    uint32_t trials = 4000, negatives = 500;
-    int only = -1;
-    bool means = false;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--trials") == 0)
-            trials = value;
-        else if (strcmp(argv[i], "--negatives") == 0)
-            negatives = value;
-        else if (strcmp(argv[i], "--design") == 0)
-            only = (int)value;
-        else if (strcmp(argv[i], "--mean") == 0)
-            means = true;
-    }
+    const uint32_t trials = option(argc, argv, "--trials", 4000);
+    const uint32_t negatives = option(argc, argv, "--negatives", 500);
+    const int only = (int)option(argc, argv, "--design", (uint32_t)-1);
+    const bool means = option(argc, argv, "--mean", 0) != 0;
     if (!means) {
         printf("| design | AUROCs | correlation |");
         for (int k = 0; k < COUNTS; k++)

@@ -6,11 +6,8 @@
  *
  *   bench-figures [--trials 2000] [--rows 1000]
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../simulated_labels.h"
+#include "bench.h"
 #include "stats/operating.h"
 #include "stats/precision_recall.h"
 
@@ -23,13 +20,6 @@ static const char *const names[FIGURES] = {
 static const double shares[SHARES] = {0.01, 0.03, 0.05, 0.1, 0.3};
 
 static struct simulated_set set;
-
-static void check(enum chex_status st, const struct chex_error *err) {
-    if (st == CHEX_OK)
-        return;
-    fprintf(stderr, "bench-figures: %s\n", err->text);
-    exit(1);
-}
 
 static void truths(const struct labels_truth *t, double share, double out[FIGURES]) {
     const double all[FIGURES] = {t->sensitivity,
@@ -124,11 +114,8 @@ static void print_design(const struct labels_design *d, uint32_t rows, uint32_t 
 }
 
 int main(int argc, char **argv) {
-    uint32_t trials = 2000, rows = 1000;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        *(strcmp(argv[i], "--trials") == 0 ? &trials : &rows) = value;
-    }
+    const uint32_t trials = option(argc, argv, "--trials", 2000);
+    uint32_t rows = option(argc, argv, "--rows", 1000);
     rows = rows < SIMULATED_ROWS - LABELS_MOST_IMAGES ? rows : SIMULATED_ROWS - LABELS_MOST_IMAGES;
     printf("| design | figure |");
     for (int s = 0; s < SHARES; s++)

@@ -8,11 +8,8 @@
  * --bootstrap: the percentile bootstrap instead, of 400 replicates. --logit: DeLong's interval on
  * the scale of the logit; one that does not exist holds nothing.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../simulated.h"
+#include "bench.h"
 #include "stats/bootstrap.h"
 #include "stats/delong.h"
 
@@ -23,13 +20,6 @@ static const double aurocs[AUROCS] = {0.6, 0.8, 0.95};
 
 static struct simulated_set set;
 static double part[SIMULATED_ROWS];
-
-static void check(enum chex_status st, const struct chex_error *err) {
-    if (st == CHEX_OK)
-        return;
-    fprintf(stderr, "bench-interval: %s\n", err->text);
-    exit(1);
-}
 
 static struct chex_ranking *rank(void) {
     struct chex_error err = {0};
@@ -139,17 +129,13 @@ static void print_means(uint32_t trials, uint32_t negatives) {
 }
 
 int main(int argc, char **argv) {
-    uint32_t trials = 4000, negatives = 500;
-    char method = 'd'; /* delong, bootstrap, logit */
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const uint32_t value = (uint32_t)strtoul(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--negatives") != 0)
-            trials = value;
-        else
-            negatives = value;
-        if (strcmp(argv[i], "--bootstrap") == 0 || strcmp(argv[i], "--logit") == 0)
-            method = argv[i][2];
-    }
+    const uint32_t negatives = option(argc, argv, "--negatives", 500);
+    const uint32_t bootstrap = option(argc, argv, "--bootstrap", 0);
+    const uint32_t logit = option(argc, argv, "--logit", 0);
+    const uint32_t trials = bootstrap ? bootstrap
+                            : logit   ? logit
+                                      : option(argc, argv, "--trials", 4000);
+    const char method = bootstrap ? 'b' : logit ? 'l' : 'd'; /* d: delong */
     printf("| design | AUROC |");
     for (int k = 0; k < COUNTS; k++)
         printf(" %u |", counts[k]);

@@ -39,20 +39,11 @@ static struct training train(const char *spec, const struct setting *s,
     return t;
 }
 
-/* settings: NAME=VALUE of environment variables, NULL-terminated. */
-static struct training train_with(const char *const settings[], const char *spec,
+static struct training train_with(const char *const settings[][2], const char *spec,
                                   const struct setting *s, const struct chex_net *net) {
-    char name[64];
-    for (int i = 0; settings[i]; i++) {
-        const size_t n = strcspn(settings[i], "=");
-        snprintf(name, sizeof name, "%.*s", (int)n, settings[i]);
-        setenv(name, settings[i] + n + 1, 1);
-    }
+    test_settings(settings, true);
     const struct training t = train(spec, s, net);
-    for (int i = 0; settings[i]; i++) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(settings[i], "="), settings[i]);
-        unsetenv(name);
-    }
+    test_settings(settings, false);
     return t;
 }
 
@@ -64,15 +55,16 @@ static bool equal(const struct training *a, const struct training *b, const stru
 static void with_and_without(const char *spec, const struct setting *s) {
     struct chex_net *net = small_net(s->model, CLASSES);
     /* Streams that are late show a wait that is missing. */
-    const char *const single[] = {"CHEX_CUDA_GRAPHS=0", "EMULATED_STREAMS=late", NULL};
+    const char *const single[][2] = {
+        {"CHEX_CUDA_GRAPHS", "0"}, {"EMULATED_STREAMS", "late"}, {NULL, NULL}};
     struct training with = train(spec, s, net), without = train_with(single, spec, s, net);
     OK(with.graphs > 4 && without.graphs == 0 && equal(&with, &without, net),
        "%s %s: %d steps give the same bits with %d graphs and without", spec, s->model, STEPS,
        with.graphs);
 #ifdef CHEX_GPU_EMULATED
-    const char *const plain[] = {"EMULATED_GRAPHS=0",     "CHEX_CUDA_DEPENDENT=0",
-                                 "CHEX_CUDA_SIDE=0",      "EMULATED_ORDER=backward",
-                                 "EMULATED_SPIN=refused", NULL};
+    const char *const plain[][2] = {{"EMULATED_GRAPHS", "0"},     {"CHEX_CUDA_DEPENDENT", "0"},
+                                    {"CHEX_CUDA_SIDE", "0"},      {"EMULATED_ORDER", "backward"},
+                                    {"EMULATED_SPIN", "refused"}, {NULL, NULL}};
     struct training refused = train_with(plain, spec, s, net);
     OK(refused.graphs == 0 && equal(&refused, &without, net),
        "%s: a driver that refuses graphs gets single launches, without dependent launches and the "

@@ -5,17 +5,12 @@
  * runs: the emulated device hands each launch over.
  */
 #include "gpu/devices.h"
-#include "model/net.h"
+#include "gpu/layers.h"
 #include "tap.h"
 
-enum { MAX_BUFFERS = 512, STORED_PX = 1024 };
+enum { STORED_PX = 1024 };
 
 static const int batches[] = {1, 16, 64, 256, 1024}, sizes[] = {224, 320, 1024};
-
-/* Only whether pointers are NULL, and their alignment, mean something here. */
-static _Alignas(256) char somewhere[256];
-static float *const vector = (float *)(void *)somewhere;
-static unsigned *const ticket = (unsigned *)(void *)somewhere;
 
 /* What one device and shape of input saw. */
 struct tally {
@@ -48,53 +43,6 @@ static void expect(struct tally *y, cudaError_t e) {
         snprintf(y->first, sizeof y->first, "%s: %s", y->name, cudaGetErrorString(e));
 }
 
-static struct gpu_map map(int n, int hw, int channels, int pitch) {
-    return (struct gpu_map){.data = somewhere,
-                            .type = GPU_BF16,
-                            .n = n,
-                            .hw = hw,
-                            .channels = channels,
-                            .pitch = pitch};
-}
-
-/* An operation and the maps that it reads and writes. */
-struct layer {
-    const struct chex_net *net;
-    const struct chex_op *op;
-    int n, size;
-    struct gpu_map in, out;
-    struct gpu_norm norm;
-    struct gpu_stats stats;
-    struct gpu_sums sums;
-    struct gpu_deferred_grad out_g;
-};
-
-static struct layer layer_of(const struct chex_net *net, int op, const int *hw, int n, int size) {
-    struct layer l = {.net = net, .op = &net->ops[op], .n = n, .size = size};
-    const struct chex_op *o = l.op;
-    l.in = o->in == CHEX_NET_IMAGE
-               ? map(n, size, 8, 8)
-               : map(n, hw[o->in], o->in_channels, net->buffers[o->in].channels);
-    if (o->out >= 0)
-        l.out = map(n, hw[o->out], o->out_channels, net->buffers[o->out].channels);
-    if (o->in_bn >= 0)
-        l.norm = (struct gpu_norm){vector, vector, vector, vector, true};
-    l.stats = (struct gpu_stats){.partial = vector,
-                                 .ticket = ticket,
-                                 .mean = vector,
-                                 .var = vector,
-                                 .inv = vector,
-                                 .eps = 1e-5f};
-    l.sums = (struct gpu_sums){.partial = o->in_bn < 0 ? NULL : vector,
-                               .ticket = ticket,
-                               .dgamma = vector,
-                               .dbeta = vector,
-                               .bsum = vector,
-                               .csum = vector};
-    l.out_g = (struct gpu_deferred_grad){.g = l.out, .x = l.out, .bsum = vector, .csum = vector};
-    return l;
-}
-
 /* The first algorithm that fits, as stage s4 chooses, and those of stage s5; forward, then
  * backward.
  */
@@ -110,17 +58,8 @@ static void convolution(struct tally *y, const struct gpu_device *d, const struc
                                        .weight = somewhere,
                                        .out = l->out,
                                        .stats = l->stats};
-    struct gpu_conv_backward b = {.in = l->in,
-                                  .norm = l->norm,
-                                  .window = f.window,
-                                  .weight = somewhere,
-                                  .weight_t = somewhere,
-                                  .sums = l->sums,
-                                  .dweight = vector};
+    struct gpu_conv_backward b = backward_of(l);
     bool forward = false, backward = false; /* stage s4 has chosen */
-    b.out = l->out_g;
-    if (l->op->in != CHEX_NET_IMAGE)
-        b.in_g = l->in;
     for (size_t i = 0; i < sizeof algos / sizeof *algos; i++) {
         const bool s5 = i < S5_ALGOS;
         if (!forward && algos[i]->fits(d, &f, NULL)) {
@@ -156,12 +95,8 @@ static void norms(struct tally *y, const struct layer *l) {
 
 static void residual_add(struct tally *y, const struct layer *l) {
     const struct gpu_norm norm = {vector, vector, vector, vector, false}, none = {0};
-    const struct gpu_sums sums = {.partial = vector,
-                                  .ticket = ticket,
-                                  .dgamma = vector,
-                                  .dbeta = vector,
-                                  .bsum = vector,
-                                  .csum = vector};
+    struct gpu_sums sums = l->sums;
+    sums.partial = vector;
     const struct gpu_norm *side = l->op->side_bn >= 0 ? &norm : &none;
     expect(y, gpu_residual_add_forward(&l->in, &norm, &l->out, side, &l->out, NULL));
     expect(y, gpu_residual_add_backward(&l->out_g, &l->out, &l->in, &norm, &l->in, false, &sums,
@@ -169,7 +104,7 @@ static void residual_add(struct tally *y, const struct layer *l) {
 }
 
 static void input(struct tally *y, const struct gpu_device *d, const struct layer *l) {
-    const struct gpu_map image = map(l->n, l->size, 8, 8);
+    const struct gpu_map image = map(GPU_BF16, l->n, l->size, 8, 8);
     expect(y, gpu_image(vector, vector, vector, &image, NULL));
     if (gpu_augment_shared(STORED_PX, l->size) > d->shared_max) /* the engine then takes pixels */
         return;
@@ -235,7 +170,7 @@ static void operations(struct tally *y, const struct gpu_device *d, const struct
     int hw[MAX_BUFFERS];
     BAIL_UNLESS(chex_net_shapes(net, size, hw, NULL) == CHEX_OK, "shapes");
     for (int i = 0; i < net->op_count; i++) {
-        const struct layer l = layer_of(net, i, hw, n, size);
+        const struct layer l = layer_of(net, i, hw, GPU_BF16, n, size);
         y->name = l.op->name;
         switch (l.op->kind) {
         case CHEX_OP_CONV:

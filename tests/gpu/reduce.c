@@ -104,6 +104,14 @@ struct scene {
     uint64_t timeout_ms;
 };
 
+static struct scene scene(int size, int logical_ranks, enum mishap mishap, uint64_t timeout_ms) {
+    return (struct scene){.size = size,
+                          .logical_ranks = logical_ranks,
+                          .deterministic = true,
+                          .mishap = mishap,
+                          .timeout_ms = timeout_ms};
+}
+
 /* Values of many sizes, so that another order of additions gives other bits. */
 static float leaf_value(int step, int v, size_t i) {
     struct chex_rng4 r = chex_rng((uint64_t)step, CHEX_RNG_TEST, (uint64_t)v, (uint32_t)i);
@@ -376,11 +384,8 @@ static bool can_play(int size) {
 }
 
 static void check_sums(int size, int logical_ranks, bool graphs) {
-    struct scene s = {.size = size,
-                      .logical_ranks = logical_ranks,
-                      .deterministic = true,
-                      .graphs = graphs,
-                      .timeout_ms = tap_wait_ms()};
+    struct scene s = scene(size, logical_ranks, NONE, tap_wait_ms());
+    s.graphs = graphs;
     int equal = 0;
     if (!can_play(size))
         return;
@@ -439,11 +444,8 @@ static bool death_is_named(void) {
     return lost_naming(0, "rank 1 (node1)") && lost_naming(2, "rank 1 (node1)");
 }
 static void check_death(bool deterministic) {
-    const struct scene s = {.size = 3,
-                            .logical_ranks = 4,
-                            .deterministic = deterministic,
-                            .mishap = DIES,
-                            .timeout_ms = 1000};
+    struct scene s = scene(3, 4, DIES, 1000);
+    s.deterministic = deterministic;
     if (can_play(3))
         OK(act_until(s, death_is_named), "a rank that dies is named by the others, who end: %s",
            shared->err[0].text);
@@ -456,8 +458,7 @@ static bool stall_is_named(void) {
            strstr(shared->err[0].text, "did not end within") && shared->finished[0] == 2;
 }
 static void check_stall(void) {
-    const struct scene s = {
-        .size = 3, .logical_ranks = 3, .deterministic = true, .mishap = STALLS, .timeout_ms = 1000};
+    const struct scene s = scene(3, 3, STALLS, 1000);
     if (can_play(3))
         OK(act_until(s, stall_is_named),
            "a rank that stalls is named, and finish does not wait for it on the host: %s",
@@ -469,8 +470,7 @@ static bool late_comes(void) {
            lost_naming(2, "furthest behind is rank 2 (node2)");
 }
 static void check_late(void) {
-    const struct scene s = {
-        .size = 3, .logical_ranks = 3, .deterministic = true, .mishap = LATE, .timeout_ms = 2000};
+    const struct scene s = scene(3, 3, LATE, 2000);
     if (can_play(3))
         OK(act_until(s, late_comes), "a rank that comes too late comes to the roll call: %s",
            shared->err[2].text);
@@ -490,11 +490,7 @@ static bool never_comes(void) {
     return shared->st[0] == CHEX_E_LOST && strstr(shared->err[0].text, "rank 1 (node1)");
 }
 static void check_set_up(void) {
-    struct scene s = {.size = 3,
-                      .logical_ranks = 3,
-                      .deterministic = true,
-                      .mishap = NO_LIBRARY,
-                      .timeout_ms = 3000};
+    struct scene s = scene(3, 3, NO_LIBRARY, 3000);
     OK(act_until(s, no_library), "a rank without NCCL ends all: %s", shared->err[1].text);
     s.mishap = NO_DEVICE;
     OK(act_until(s, no_device), "a rank that fails before the exchange of the id ends all: %s",
@@ -507,11 +503,7 @@ static void check_set_up(void) {
 
 #ifdef CHEX_GPU_EMULATED
 static void check_different(void) {
-    struct scene s = {.size = 2,
-                      .logical_ranks = 2,
-                      .deterministic = true,
-                      .mishap = GPUS_DIFFER,
-                      .timeout_ms = tap_wait_ms()};
+    const struct scene s = scene(2, 2, GPUS_DIFFER, tap_wait_ms());
     struct chex_error err = {0};
     char *log = NULL;
     const int file = mkstemp(log_path);
@@ -527,11 +519,7 @@ static void check_different(void) {
 #endif
 
 static void check_alone(void) {
-    struct scene s = {.size = 1,
-                      .logical_ranks = 3,
-                      .deterministic = true,
-                      .mishap = NO_NCCL_ALONE,
-                      .timeout_ms = 1000};
+    const struct scene s = scene(1, 3, NO_NCCL_ALONE, 1000);
     const bool well = act(&s);
     host_sums(3);
     OK(well && shared->st[0] == CHEX_OK &&
@@ -558,12 +546,10 @@ static void look_around(void) {
 
 /* One rank of a job. */
 static int play_launched(const char *mishap) {
-    struct scene s = {.logical_ranks = V_MAX,
-                      .deterministic = true,
-                      .mishap = strcmp(mishap, "stalls") == 0 ? STALLS
-                                : strcmp(mishap, "dies") == 0 ? DIES
-                                                              : NONE,
-                      .timeout_ms = 4000};
+    const enum mishap what = strcmp(mishap, "stalls") == 0 ? STALLS
+                             : strcmp(mishap, "dies") == 0 ? DIES
+                                                           : NONE;
+    struct scene s = scene(0, V_MAX, what, 4000);
     struct chex_launch launch;
     struct chex_error err = {0};
     environment(&s, 0);

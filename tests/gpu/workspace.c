@@ -5,11 +5,10 @@
  * on devices with many and few multiprocessors, with much and little shared memory, in each of its
  * variants. Nothing runs.
  */
-#include "engine/cuda/host/gpu.h"
-#include "model/net.h"
+#include "gpu/layers.h"
 #include "tap.h"
 
-enum { MAX_BUFFERS = 512, MOST_IMAGES = 80 };
+enum { MOST_IMAGES = 80 };
 
 static const struct gpu_device devices[] = {
     {.name = "capability 8.0", .capability = 80, .sms = 108, .shared_max = 166912},
@@ -17,38 +16,6 @@ static const struct gpu_device devices[] = {
     {.name = "capability 9.0", .capability = 90, .sms = 132, .shared_max = 232448},
     {.name = "the emulated one", .capability = 90, .sms = 4, .shared_max = 232448},
 };
-
-/* Only whether pointers are NULL means something here. */
-static char somewhere[256];
-
-static struct gpu_map map(enum gpu_type type, int n, int hw, int channels, int pitch) {
-    return (struct gpu_map){
-        .data = somewhere, .type = type, .n = n, .hw = hw, .channels = channels, .pitch = pitch};
-}
-
-static struct gpu_conv_backward backward_of(const struct chex_net *net, const struct chex_op *o,
-                                            const int *hw, int size, enum gpu_type type, int n) {
-    const bool image = o->in == CHEX_NET_IMAGE;
-    const int channels = image ? 8 : o->in_channels;
-    float *const vector = (float *)(void *)somewhere;
-    struct gpu_conv_backward b = {
-        .in = map(type, n, image ? size : hw[o->in], channels,
-                  image ? channels : net->buffers[o->in].channels),
-        .window = {o->kernel, o->stride, o->pad},
-        .weight = somewhere,
-        .weight_t = somewhere,
-        .sums = {.partial = o->in_bn < 0 ? NULL : vector},
-        .dweight = vector,
-    };
-    b.out.g = map(type, n, hw[o->out], o->out_channels, net->buffers[o->out].channels);
-    b.out.x = b.out.g;
-    b.out.bsum = b.out.csum = vector;
-    if (o->in_bn >= 0)
-        b.norm = (struct gpu_norm){vector, vector, vector, vector, true};
-    if (!image)
-        b.in_g = b.in;
-    return b;
-}
 
 /* Convolutions whose scratch for some number of images is more than for one image more. */
 static int shrinking(const struct chex_net *net, int size, const struct gpu_conv_algo *algo,
@@ -58,7 +25,8 @@ static int shrinking(const struct chex_net *net, int size, const struct gpu_conv
     for (int i = 0; i < net->op_count; i++) {
         if (net->ops[i].kind != CHEX_OP_CONV)
             continue;
-        struct gpu_conv_backward b = backward_of(net, &net->ops[i], hw, size, type, MOST_IMAGES);
+        struct layer l = layer_of(net, i, hw, type, MOST_IMAGES, size);
+        struct gpu_conv_backward b = backward_of(&l);
         int list[GPU_VARIANTS] = {0}, count = algo->fits(d, NULL, &b);
         if (count && algo->variants)
             count = algo->variants(d, NULL, &b, list);
@@ -66,7 +34,8 @@ static int shrinking(const struct chex_net *net, int size, const struct gpu_conv
             size_t before = 0;
             bool shrinks = false;
             for (int n = 1; n <= MOST_IMAGES; n += v ? 13 : 1) {
-                b = backward_of(net, &net->ops[i], hw, size, type, n);
+                l = layer_of(net, i, hw, type, n, size);
+                b = backward_of(&l);
                 b.variant = list[v];
                 const size_t bytes = algo->workspace(d, NULL, NULL, &b);
                 shrinks = shrinks || bytes < before;

@@ -83,6 +83,15 @@ static inline void test_set(struct chex_engine *e, enum chex_state_part part, co
     BAIL_UNLESS(chex_engine_set(e, part, in, &err) == CHEX_OK, "%s", err.text);
 }
 
+/* Environment variables and their values, until a NULL; off: unset. */
+static inline void test_settings(const char *const settings[][2], bool on) {
+    for (int i = 0; settings[i][0]; i++)
+        if (on)
+            setenv(settings[i][0], settings[i][1], 1);
+        else
+            unsetenv(settings[i][0]);
+}
+
 /* |a - b| / |b|; |a - b| if b is 0. */
 static inline double rel_l2(const float *a, const float *b, size_t count) {
     double d = 0, r = 0;

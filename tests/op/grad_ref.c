@@ -20,6 +20,19 @@ static const double bound = 1e-3;
 
 static struct chex_ref_ctx ctx;
 
+/* Zeros until the end of the running check. */
+static void *taken[32];
+static int taken_count;
+static void *take(size_t count, size_t bytes) {
+    void *p = chex_alloc_zeroed(count, bytes);
+    BAIL_UNLESS(p && taken_count < 32, "out of memory");
+    return taken[taken_count++] = p;
+}
+static void release(void) {
+    while (taken_count)
+        free(taken[--taken_count]);
+}
+
 static float draw(uint64_t item, size_t i) {
     return 2 * chex_rng_unit(chex_rng(5, CHEX_RNG_TEST, item, (uint32_t)i).v[0]) - 1;
 }
@@ -34,8 +47,7 @@ static void fill(float *v, size_t count, uint64_t item) {
 static struct chex_ref_map map(int n, int h, int w, int c, int slack, uint64_t item) {
     struct chex_ref_map m = {NULL, n, h, w, c, c + slack};
     size_t count = chex_ref_pixels(&m) * (size_t)m.pitch;
-    m.data = chex_alloc_zeroed(count, sizeof *m.data);
-    BAIL_UNLESS(m.data, "out of memory");
+    m.data = take(count, sizeof *m.data);
     for (size_t i = 0; i < count; i++)
         m.data[i] = (int)(i % (size_t)m.pitch) < c ? draw(item, i) : NAN;
     return m;
@@ -127,9 +139,8 @@ static void check_conv(int n, int h, int w, int in, int out, struct chex_ref_win
     t.r = map(n, oh, ow, out, 1, 3);
     struct chex_ref_map dx = map(n, h, w, in, 3, 4);
     size_t weights = (size_t)out * (size_t)in * (size_t)(win.kernel * win.kernel);
-    float *dw = chex_alloc_zeroed(weights, sizeof *dw);
-    t.weight = chex_alloc_zeroed(weights, sizeof *t.weight);
-    BAIL_UNLESS(dw && t.weight, "out of memory");
+    float *dw = take(weights, sizeof *dw);
+    t.weight = take(weights, sizeof *t.weight);
     fill(t.weight, weights, 6);
     chex_ref_conv_backward_data(&ctx, &t.r, t.weight, win, &dx);
     chex_ref_conv_backward_weight(&ctx, &t.x, &t.r, win, dw);
@@ -138,12 +149,7 @@ static void check_conv(int n, int h, int w, int in, int out, struct chex_ref_win
     OK(x_off < bound && w_off < bound && slack_untouched(&dx) && slack_untouched(&t.y),
        "conv %dx%dx%dx%d to %d, kernel %d stride %d pad %d: data %.1g, weights %.1g", n, h, w, in,
        out, win.kernel, win.stride, win.pad, x_off, w_off);
-    free(t.x.data);
-    free(t.y.data);
-    free(t.r.data);
-    free(dx.data);
-    free(dw);
-    free(t.weight);
+    release();
 }
 
 /* One value by hand: 2x2 image, 3x3 kernel of 1 to 9, pad 1. */
@@ -214,11 +220,7 @@ static void check_bn(int n, int h, int w, bool relu) {
     OK(x_off < bound && g_off < bound && b_off < bound,
        "batch norm%s %dx%dx%d: data %.1g, gamma %.1g, beta %.1g", relu ? " and ReLU" : "", n, h, w,
        x_off, g_off, b_off);
-    free(t.x.data);
-    free(t.y.data);
-    free(t.r.data);
-    free(dx.data);
-    free(d.data);
+    release();
 }
 
 /* A single value normalises to 0: the output is beta, its gradient vanishes. */
@@ -243,10 +245,7 @@ static void check_bn_single(void) {
     OK(good, "batch norm of one value: beta comes out, nothing flows back");
     OK(chex_ref_bn_unbiased(3, 1) == 0 && chex_ref_bn_unbiased(3, 4) == 4,
        "unbiased variance: n / (n - 1), and 0 for one value");
-    free(t.x.data);
-    free(t.y.data);
-    free(t.r.data);
-    free(dx.data);
+    release();
 }
 
 /* ---- pooling ---- */
@@ -282,8 +281,7 @@ static void check_pool(int n, int h, int w, struct chex_ref_window win, bool ave
     t.y = map(n, oh, ow, 3, 1, 32);
     t.r = map(n, oh, ow, 3, 0, 33);
     struct chex_ref_map dx = map(n, h, w, 3, 2, 34);
-    t.arg = chex_alloc_zeroed(chex_ref_pixels(&t.y) * 3, sizeof *t.arg);
-    BAIL_UNLESS(t.arg, "out of memory");
+    t.arg = take(chex_ref_pixels(&t.y) * 3, sizeof *t.arg);
     if (average) {
         chex_ref_avgpool_backward(&ctx, &t.r, win.kernel, &dx);
     } else {
@@ -295,11 +293,7 @@ static void check_pool(int n, int h, int w, struct chex_ref_window win, bool ave
     OK(off < bound && slack_untouched(&dx) && slack_untouched(&t.y),
        "%s pooling %dx%dx%d, kernel %d stride %d pad %d: %.1g", average ? "average" : "maximum", n,
        h, w, win.kernel, win.stride, win.pad, off);
-    free(t.x.data);
-    free(t.y.data);
-    free(t.r.data);
-    free(dx.data);
-    free(t.arg);
+    release();
 }
 
 static void check_pool_corners(void) {
@@ -378,9 +372,7 @@ static void check_join(int n, int h, int w, bool side_bn) {
        "join %dx%dx%d%s: branch %.1g, side %.1g, gamma %.1g, side beta %.1g", n, h, w,
        side_bn ? " with a batch norm on the side" : "", x, s, g, b);
     OK(slack_untouched(&t.out), "join writes its channels only");
-    struct chex_ref_map *all[] = {&t.main.x, &t.side.x, &t.out, &t.r, &d, &dx, &ds};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]->data);
+    release();
 }
 
 /* ---- head and loss ---- */
@@ -419,8 +411,7 @@ static void check_head(int n, int h, int w) {
     OK(x < bound && k < bound && b < bound && slack_untouched(&dx),
        "head and loss %dx%dx%d with masked labels: data %.1g, weights %.1g, bias %.1g", n, h, w, x,
        k, b);
-    free(t.x.data);
-    free(dx.data);
+    release();
 }
 
 /* ---- rounding ---- */

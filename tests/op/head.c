@@ -7,15 +7,9 @@
  * the classifier in a ref engine whose other parameters are frozen. With clipping the sums of
  * squares are added in another order, so the norms may differ by some 1e-16 of themselves.
  */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/alloc.h"
-#include "base/rng.h"
 #include "engine/ref/head_engine.h"
 #include "engine/update.h"
-#include "tap.h"
+#include "op/engine_test.h"
 #include "tiny_net.h"
 
 enum { SEED = 7, N = 5, SIZE = 32, KINDS = 3, UPDATES = 4 };
@@ -32,11 +26,6 @@ struct pair {
     size_t first, count; /* the classifier in a state */
 };
 
-static void *must(void *p) {
-    BAIL_UNLESS(p, "out of memory");
-    return p;
-}
-
 static void fill_state(struct pair *p) {
     for (size_t i = 0; i < p->net->state_count; i++) {
         const float unit = chex_rng_unit(chex_rng(SEED, CHEX_RNG_TEST, 3, (uint32_t)i).v[0]);
@@ -48,26 +37,22 @@ static void make_pair(struct pair *p, const struct chex_loss *loss, double ema) 
     struct chex_error err = {0};
     *p = (struct pair){.net = tiny_net(KINDS)};
     const size_t count = p->net->state_count;
-    p->scales = must(chex_alloc_zeroed((size_t)p->net->param_total, sizeof(double)));
+    p->scales = test_alloc((size_t)p->net->param_total, sizeof(double));
     for (int i = 0; i < p->net->param_total; i++)
         p->scales[i] = strncmp(p->net->params[i].name, "classifier", 10) == 0;
-    struct chex_engine_config c = {.net = p->net,
-                                   .image_size = SIZE,
-                                   .batch = N,
-                                   .precision = CHEX_FP32,
-                                   .threads = 1,
-                                   .training = true,
-                                   .loss = *loss,
-                                   .lr_scales = p->scales,
-                                   .ema_decay = ema};
-    BAIL_UNLESS(chex_engine_create("ref", &c, &p->ref, &err) == CHEX_OK, "%s", err.text);
+    struct chex_engine_config c =
+        test_config(p->net, &(struct setting){"tiny", SIZE, N, N, CHEX_FP32});
+    c.loss = *loss;
+    c.lr_scales = p->scales;
+    c.ema_decay = ema;
+    p->ref = test_engine("ref", &c, NULL);
     BAIL_UNLESS(chex_head_engine_create(&c, &p->head, &err) == CHEX_OK, "%s", err.text);
-    p->pixels = must(chex_alloc_zeroed((size_t)N * SIZE * SIZE, sizeof(float)));
-    p->features = must(chex_alloc_zeroed((size_t)N * 8, sizeof(float)));
-    p->state = must(chex_alloc_zeroed(count, sizeof(float)));
-    p->other = must(chex_alloc_zeroed(count, sizeof(float)));
-    p->ref_grad = must(chex_engine_grad_alloc(p->ref));
-    p->head_grad = must(chex_engine_grad_alloc(p->head));
+    p->pixels = test_floats((size_t)N * SIZE * SIZE);
+    p->features = test_floats((size_t)N * 8);
+    p->state = test_floats(count);
+    p->other = test_floats(count);
+    p->ref_grad = test_grad(p->ref);
+    p->head_grad = test_grad(p->head);
     p->count = chex_head_gradients(p->net);
     p->first = p->net->param_count - p->count;
     fill_state(p);
@@ -144,9 +129,8 @@ static void check_loss(const char *name, const struct chex_loss *loss) {
 
 /* Whether the classifier is the same in one part of both states. */
 static bool same_part(struct pair *p, enum chex_state_part part) {
-    struct chex_error err = {0};
-    BAIL_UNLESS(chex_engine_get(p->ref, part, p->state, &err) == CHEX_OK, "%s", err.text);
-    BAIL_UNLESS(chex_engine_get(p->head, part, p->other, &err) == CHEX_OK, "%s", err.text);
+    test_get(p->ref, part, p->state);
+    test_get(p->head, part, p->other);
     return same(p->state + p->first, p->other + p->first, p->count);
 }
 
@@ -169,7 +153,7 @@ static void check_updates(const char *name, struct chex_update u) {
        "%s: after %d updates the classifier, its moments and its average have the bits of ref",
        name, UPDATES);
     fill_state(&p);
-    BAIL_UNLESS(chex_engine_get(p.head, CHEX_STATE_EMA, p.other, &err) == CHEX_OK, "get");
+    test_get(p.head, CHEX_STATE_EMA, p.other);
     OK(same(p.state, p.other, p.first) &&
            same(p.state + p.net->param_count, p.other + p.net->param_count,
                 p.net->state_count - p.net->param_count),

@@ -6,11 +6,8 @@
 #ifndef CHEX_TESTS_OP_LOSS_ENGINE_H
 #define CHEX_TESTS_OP_LOSS_ENGINE_H
 
-#include "base/alloc.h"
-#include "engine/engine.h"
 #include "loss_cases.h"
-#include "small_net.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
 enum { SIZE = 32, MOST = 3 };
 
@@ -38,27 +35,15 @@ static void make_state(const float *bias) {
 
 static struct result run(const char *spec, const struct chex_loss *loss, int threads, int n,
                          const int8_t *labels) {
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = SIZE,
-                                        .batch = MOST,
-                                        .precision = CHEX_FP32,
-                                        .threads = threads,
-                                        .training = true,
-                                        .loss = *loss};
-    struct chex_engine *e = NULL;
-    struct chex_error err = {0};
-    struct chex_pass_result pass;
+    struct chex_engine_config config =
+        test_config(net, &(struct setting){net->model, SIZE, MOST, MOST, CHEX_FP32});
+    config.threads = threads;
+    config.loss = *loss;
     struct result r;
     const struct chex_batch batch = {n, pixels, labels};
-    float *out = chex_alloc_zeroed(net->state_count, sizeof *out);
-    BAIL_UNLESS(out && chex_engine_create(spec, &config, &e, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_PARAMS, state, &err) == CHEX_OK,
-                "%s", err.text);
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad && chex_engine_pass(e, &batch, grad, NULL, NULL, &pass, &err) == CHEX_OK &&
-                    e->impl->grad_get(e->self, grad, out, &err) == CHEX_OK,
-                "%s", err.text);
-    r.loss = pass.loss;
+    struct chex_engine *e = test_engine(spec, &config, state);
+    float *out = test_floats(net->state_count), *grad = test_grad(e);
+    r.loss = test_pass(e, &batch, grad, out).loss;
     for (int i = 0; i < net->param_total; i++)
         if (net->params[i].kind == CHEX_PARAM_FC_BIAS)
             memcpy(r.dbias, out + net->params[i].offset, sizeof r.dbias);
@@ -108,8 +93,7 @@ static inline void check_threads(const char *spec, const struct loss_case *c) {
 
 static inline void begin(void) {
     net = small_net(SMALL_DENSENET, LOSS_CLASSES);
-    state = chex_alloc_zeroed(net->state_count, sizeof *state);
-    BAIL_UNLESS(state, "out of memory");
+    state = test_floats(net->state_count);
     for (int i = 0; i < MOST * SIZE * SIZE; i++)
         pixels[i] = chex_rng_unit(chex_rng(5, CHEX_RNG_TEST, 1, (uint32_t)i).v[0]);
 }

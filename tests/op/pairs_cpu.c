@@ -44,11 +44,18 @@ static float whole(uint16_t h) {
     return v;
 }
 
+/* Zeros until the end of the running check. */
+static void *taken[16];
+static int taken_count;
 static void *take(size_t count, size_t size) {
     void *p = chex_alloc_aligned(count, size);
-    BAIL_UNLESS(p, "out of memory");
+    BAIL_UNLESS(p && taken_count < 16, "out of memory");
     memset(p, 0, count * size);
-    return p;
+    return taken[taken_count++] = p;
+}
+static void release(void) {
+    while (taken_count)
+        free(taken[--taken_count]);
 }
 
 static void begin(void) {
@@ -82,9 +89,7 @@ static void pack(int rows, int n_before, bool split) {
             }
         }
     OK(same, "%s pack and pack_columns: %d rows%s", k->name, rows, split ? ", split" : "");
-    free(w);
-    free(turned);
-    free(got);
+    release();
 }
 
 /* What is stored as bf16 has the bits of plain C: ties, the largest, denormals (zeros, with their
@@ -219,10 +224,7 @@ static void gemm(struct map m, int kernel, int depth, int n) {
             same = same && c[(size_t)i * c_pitch + j] == 0;
     OK(same, "%s gemm: %d rows of %d pixels in %d, %d apart, kernel %d, depth %d, %d columns",
        k->name, m.rows, m.inner, m.width, m.step, kernel, depth, n);
-    free(off);
-    free(a);
-    free(b);
-    free(c);
+    release();
 }
 
 static size_t in_group(size_t i, size_t r, size_t pitch) {
@@ -268,11 +270,7 @@ static void outer(int count, int rows, int n, int gap) {
     OK(prefetch.row == prefetch.rows && added && fresh,
        "%s outer: %d pixels, %d rows, %d columns, gaps of %d: added and fresh", k->name, count,
        rows, n, gap);
-    free(v);
-    free(d);
-    free(off);
-    free(w);
-    free(want);
+    release();
 }
 
 /* Runs of pixels, and what is after the last. */
@@ -321,12 +319,7 @@ static void load_pairs(const int *runs, int run_count, int channels, bool norm, 
     OK(memcmp(v, want, groups * pitch * sizeof *v) == 0,
        "%s load_pairs: %d runs, %zu pixels, %d channels%s%s", k->name, run_count, total, channels,
        norm ? ", normalised" : "", split ? ", split" : "");
-    free(v);
-    free(want);
-    free(src32);
-    free(src16);
-    free(scale);
-    free(shift);
+    release();
 }
 
 /* Dot products of 1152 values, as of a 3x3 kernel over 128 channels: inputs after a ReLU, weights
@@ -373,11 +366,7 @@ static void three_products(void) {
        "%s: dot products of %d: mean error %.1e of the mean magnitude; "
        "with one product %.1e",
        k->name, DEPTH, error[2] / size, error[0] / size);
-    free(a);
-    free(c);
-    free(w);
-    free(ops);
-    free(b);
+    release();
 }
 
 static void check(const struct cpu_kernels *kernels) {

@@ -9,11 +9,8 @@
 
 #include <jansson.h>
 
-#include "base/alloc.h"
 #include "base/clock.h"
-#include "base/rng.h"
-#include "engine/engine.h"
-#include "tap.h"
+#include "op/engine_test.h"
 
 enum {
     TRUTH_LABEL_DRAW = 1 << 24,
@@ -126,9 +123,8 @@ struct truth_input {
 
 static void truth_fill(struct truth_input *in, uint64_t seed, int first, int n, int size,
                        int classes) {
-    in->pixels = chex_alloc_zeroed((size_t)n * (size_t)size * (size_t)size, sizeof *in->pixels);
-    in->labels = chex_alloc_zeroed((size_t)n * (size_t)classes, 1);
-    BAIL_UNLESS(in->pixels && in->labels, "out of memory");
+    in->pixels = test_floats((size_t)(n * size * size));
+    in->labels = test_alloc((size_t)(n * classes), 1);
     in->grey_sum = 0;
     for (int i = 0; i < n; i++) {
         uint64_t image = (uint64_t)(first + i);
@@ -223,8 +219,7 @@ static struct truth_measures truth_measure(const struct chex_net *net, uint64_t 
                                            const float *vector) {
     size_t count = json_object_size(want), i = 0;
     BAIL_UNLESS(count, "nothing recorded");
-    double *norm = chex_alloc_zeroed(3 * count, sizeof *norm);
-    BAIL_UNLESS(norm, "out of memory");
+    double *norm = test_alloc(3 * count, sizeof *norm);
     double *sum = norm + count, *sample = sum + count, worst = -1;
     double got_want = 0, got_got = 0, want_want = 0;
     struct truth_measures m = {0};
@@ -275,18 +270,10 @@ struct truth_run {
 
 static struct chex_engine *truth_engine(const struct truth_run *t, int size, int batch,
                                         int threads) {
-    struct chex_error err = {0};
-    struct chex_engine *e = NULL;
-    struct chex_engine_config config = {.net = t->net,
-                                        .image_size = size,
-                                        .batch = batch,
-                                        .precision = t->plan->precision,
-                                        .threads = threads,
-                                        .training = true};
-    BAIL_UNLESS(chex_engine_create(t->plan->spec, &config, &e, &err) == CHEX_OK &&
-                    chex_engine_set(e, CHEX_STATE_PARAMS, t->start, &err) == CHEX_OK,
-                "%s", err.text);
-    return e;
+    struct chex_engine_config config = test_config(
+        t->net, &(struct setting){t->net->model, size, batch, batch, t->plan->precision});
+    config.threads = threads;
+    return test_engine(t->plan->spec, &config, t->start);
 }
 
 /* Which gradient elements were announced: in order, from the end of the statistics to the start of
@@ -383,11 +370,9 @@ static void truth_case(struct truth_run *t, json_t *want) {
     struct chex_engine *e = truth_engine(t, size, n, 2);
     struct chex_batch batch = {n, in.pixels, in.labels};
     struct chex_error err = {0};
-    float *logits = chex_alloc_zeroed((size_t)(n * t->net->classes), sizeof *logits);
-    float *grad = chex_engine_grad_alloc(e), *flat = t->state;
-    BAIL_UNLESS(logits && grad, "out of memory");
-
-    BAIL_UNLESS(chex_engine_infer(e, &batch, logits, &err) == CHEX_OK, "%s", err.text);
+    float *logits = test_floats((size_t)(n * t->net->classes));
+    float *grad = test_grad(e), *flat = t->state;
+    test_infer(e, &batch, logits);
     double off = truth_distance(logits, json_object_get(want, "infer_logits"));
     double bound = truth_bound(pytorch, "infer_logits", b->factor, b->infer_logits);
     OK(off <= bound, "%s: infer logits %.2g within %.2g (PyTorch %.2g)", t->label, off, bound,
@@ -443,28 +428,24 @@ static void truth_steps(struct truth_run *t) {
                 chex_precision_names[t->plan->precision]);
     struct chex_engine *e = truth_engine(t, size, n, 2);
     struct chex_update u = truth_update(optimiser, want);
-    struct chex_error err = {0};
-    float *grad = chex_engine_grad_alloc(e);
-    BAIL_UNLESS(grad, "out of memory");
+    float *grad = test_grad(e);
     double worst = 0, last = 0;
     const int steps = t->plan->steps ? t->plan->steps : TRUTH_STEPS;
     for (int step = 0; step < steps; step++) {
         struct truth_input in;
-        struct chex_pass_result result = {0};
         truth_fill(&in, truth_seed(t->truth), step % batches * n, n, size, t->net->classes);
         struct chex_batch batch = {n, in.pixels, in.labels};
         u.step = step + 1;
-        BAIL_UNLESS(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err) == CHEX_OK &&
-                        chex_engine_update(e, &u, grad, &err) == CHEX_OK,
-                    "%s", err.text);
+        const double loss = test_pass(e, &batch, grad, NULL).loss;
+        test_update(e, &u, grad);
         truth_release(&in);
         double w = json_number_value(json_array_get(losses, (size_t)step));
         size_t at = (size_t)step + (step && step + 2 < TRUTH_STEPS ? 2 : 0);
         double bound = t->bounds->step_factor * json_number_value(json_array_get(spread, at)) +
                        t->bounds->step;
-        last = fabs(result.loss - w);
+        last = fabs(loss - w);
         worst = !(last / bound <= worst) ? last / bound : worst;
-        printf("# step %d: loss %.7f, %.2g off, bound %.2g\n", step + 1, result.loss, last, bound);
+        printf("# step %d: loss %.7f, %.2g off, bound %.2g\n", step + 1, loss, last, bound);
     }
     OK(worst <= 1,
        "%s %s %s, %d steps of %s: losses within %.2f of their bounds, the last %.2g off",
@@ -500,16 +481,14 @@ static void truth_same_inputs(struct truth_run *t) {
 
 static void truth_check(const struct truth_plan *plan) {
     double began = chex_clock_s();
-    struct chex_error err = {0};
     struct truth_run t = {.plan = plan, .bounds = &truth_bounds[plan->precision]};
     if (strcmp(plan->spec, "ref") == 0 && plan->precision != CHEX_BF16)
         t.bounds = &truth_bounds_ref;
     t.truth = truth_load(plan->model);
     int classes = (int)json_integer_value(json_object_get(t.truth, "classes"));
-    BAIL_UNLESS(chex_net_create(plan->model, classes, &t.net, &err) == CHEX_OK, "%s", err.text);
-    t.start = chex_alloc_zeroed(t.net->state_count, sizeof *t.start);
-    t.state = chex_alloc_zeroed(t.net->state_count, sizeof *t.state);
-    BAIL_UNLESS(t.start && t.state, "out of memory");
+    t.net = small_net(plan->model, classes);
+    t.start = test_floats(t.net->state_count);
+    t.state = test_floats(t.net->state_count);
     truth_state(t.net, truth_seed(t.truth), t.start);
     truth_same_inputs(&t);
     json_t *cases = json_object_get(t.truth, "cases");

@@ -3,8 +3,7 @@
 """Records the small PyTorch files of tests/data/torch.
 
 usage: make_torch.py [FOLDER]
-All hold the parameters of the small network of tests/tiny_net.h, where element i of tensor number t
-is (i - 5) / 16 + t. Needs torch.
+All hold the parameters of the small network of tests/tiny_net.h (tiny_tensors.py). Needs torch.
 """
 import os
 import sys
@@ -13,30 +12,17 @@ from collections import OrderedDict
 
 import torch
 
-LAYER = "features.denseblock1.denselayer1."
-SHAPES = OrderedDict(
-    [("features.conv0.weight", (4, 3, 3, 3))]
-    + [(LAYER + "norm1." + part, (4,)) for part in ("weight", "bias", "running_mean", "running_var")]
-    + [(LAYER + "conv1.weight", (8, 4, 1, 1))]
-    + [(LAYER + "norm2." + part, (8,)) for part in ("weight", "bias", "running_mean", "running_var")]
-    + [("classifier.weight", (3, 8)), ("classifier.bias", (3,))]
-)
+from tiny_tensors import SHAPES, old_name, tensors
 
 
-def tensors():
+def tracked_tensors():
+    """With the counts of batches beside the running statistics."""
     state = OrderedDict()
-    for t, (name, shape) in enumerate(SHAPES.items()):
-        count = torch.Size(shape).numel()
-        state[name] = ((torch.arange(count) - 5) / 16 + t).reshape(shape)
+    for name, value in tensors().items():
+        state[name] = value
         if name.endswith("running_var"):
             state[name.replace("running_var", "num_batches_tracked")] = torch.tensor(41)
     return state
-
-
-def old_name(name):
-    for part in ("norm1", "norm2", "conv1"):
-        name = name.replace(f".{part}.", f".{part[:4]}.{part[4]}.")
-    return name.replace("classifier.", "classifier.0.")
 
 
 def unknown_class():
@@ -73,7 +59,7 @@ def main():
     def save(name, data, **options):
         torch.save(data, os.path.join(folder, name + ".pth"), **options)
 
-    state = tensors()
+    state = tracked_tensors()
     legacy = {"_use_new_zipfile_serialization": False}
     floats = [name for name in state if "tracked" not in name]
     save("zip", state)
@@ -96,7 +82,9 @@ def main():
     save("module", module_of(state))
     save("module-legacy", module_of(state), **legacy)
     # A training script's dictionary around the names of arnoweng/CheXNet.
-    wrapped = OrderedDict((f"module.densenet121.{old_name(k)}", v) for k, v in state.items())
+    wrapped = OrderedDict(
+        ("module.densenet121." + old_name(k).replace("classifier.", "classifier.0."), v)
+        for k, v in state.items())
     moments = {"state": {0: {"exp_avg": whole.clone(), "step": torch.tensor(3.0)}}}
     save("training", {"epoch": 3, "arch": types.SimpleNamespace(lr=0.1), "optimizer": moments,
                       "state_dict": wrapped}, **legacy)

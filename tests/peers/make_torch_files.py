@@ -17,6 +17,8 @@ import numpy as np
 import torch
 import torchvision
 
+from tiny_tensors import old_name
+
 CLASSES = 14
 MEAN = torch.tensor([0.485, 0.456, 0.406]).reshape(1, 3, 1, 1)
 STD = torch.tensor([0.229, 0.224, 0.225]).reshape(1, 3, 1, 1)
@@ -56,17 +58,6 @@ class CheXNet(torch.nn.Module):
 
     def forward(self, x):
         return self.densenet121(x)
-
-
-def old_names(state):
-    """The names of torchvision before 2018."""
-    parts = ("norm1", "norm2", "conv1", "conv2")
-    for part in parts:
-        state = {
-            key.replace(f".{part}.", f".{part[:4]}.{part[4]}.") if "denselayer" in key else key: t
-            for key, t in state.items()
-        }
-    return state
 
 
 def one_channel(network):
@@ -140,7 +131,7 @@ def main():
          network)
 
     wrapped = CheXNet(densenet())
-    parallel = {f"module.{k}": t for k, t in old_names(wrapped.state_dict()).items()}
+    parallel = {f"module.{old_name(k)}": t for k, t in wrapped.state_dict().items()}
     save("arnoweng", {"epoch": 3, "state_dict": parallel}, wrapped, sigmoid=False,
          _use_new_zipfile_serialization=False)
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "engine/cuda/host/device.h"
 #include "engine/cuda/host/gpu.h"
 
 #define BENCH_CUDA(call)                                                                           \
@@ -70,22 +71,11 @@ static inline bool bench_listed(const char *list, const char *word) {
 /* Exits with 77, saying why, where there is none. */
 static inline struct gpu_device bench_device(void) {
     struct gpu_device d = {0};
-    struct cudaDeviceProp p;
-    int count = 0;
-    cudaError_t e = cudaGetDeviceCount(&count);
-    if (e != cudaSuccess || count == 0) {
-        printf("skipped: no CUDA device: %s\n", cudaGetErrorString(e));
+    struct chex_error err = {0};
+    if (gpu_device_open(NULL, &d, &err) != CHEX_OK) {
+        printf("skipped: no CUDA device: %s\n", err.text);
         exit(77);
     }
-    BENCH_CUDA(cudaSetDevice(0));
-    BENCH_CUDA(cudaGetDeviceProperties(&p, 0));
-    d.capability = p.major * 10 + p.minor;
-    d.sms = p.multiProcessorCount;
-    d.shared_max = p.sharedMemPerBlockOptin;
-    d.l2_bytes = (size_t)p.l2CacheSize;
-    snprintf(d.name, sizeof d.name, "%.*s", (int)sizeof d.name - 1, p.name);
-    BENCH_CUDA(cudaMemGetInfo(&d.free_bytes, &d.memory_bytes));
-    BENCH_CUDA(cudaDeviceGetPCIBusId(d.pci_bus_id, (int)sizeof d.pci_bus_id, 0));
     return d;
 }
 

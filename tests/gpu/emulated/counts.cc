@@ -482,7 +482,7 @@ void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], 
     switch (kind) {
     case EMULATED_SYNC: row->sum.warp_syncs++; return;
     case EMULATED_SHUFFLE: row->sum.shuffles++; return;
-    case EMULATED_BALLOT: row->sum.votes++; return;
+    case EMULATED_BALLOT: return;
     default: break;
     }
     if (arg >> 12) {
@@ -494,7 +494,6 @@ void emulated_count_warp(int warp, int kind, int arg, const void *const in[32], 
         row->sum.mma++;
         return;
     }
-    row->sum.ldmatrix++;
     emulated_traffic t = {1, 0, 0};
     for (int m = 0; m < (arg & 7); m++) {
         request r = {0xff, {}};
@@ -521,9 +520,6 @@ void emulated_race_async_read(const void *, size_t bytes, const void *at) {
         store_from.shared(bytes);
 }
 void emulated_race_write(const void *p, size_t bytes) { store_to.global(p, bytes); }
-void emulated_race_arrive(const void *) { row->sum.arrivals++; }
-void emulated_race_waited(const void *) { row->sum.waits++; }
-void emulated_race_fence(void) { row->sum.fences++; }
 void emulated_race_atomic(const void *p, bool) {
     (is_shared(p) ? row->sum.shared_atomics : row->sum.global_atomics)++;
 }

@@ -41,10 +41,9 @@ struct emulated_sums {
      * ones are taken to hit the L1 cache). DRAM: sectors that a launch loads before it has written
      * them, and sectors that it writes, each once. */
     uint64_t l2_load_bytes, l2_store_bytes, dram_load_bytes, dram_store_bytes;
-    /* Instructions of a warp; barriers and fences: of a block and of a thread. wgmma: a warp's
-     * share in products of 16 x 8 x 16, as mma. arrivals, waits: of threads at barriers in memory.
-     */
-    uint64_t mma, wgmma, ldmatrix, shuffles, votes, warp_syncs, barriers, fences, arrivals, waits;
+    /* Instructions of a warp; barriers: of a block. wgmma: a warp's share in products of 16 x 8 x 16,
+     * as mma. */
+    uint64_t mma, wgmma, shuffles, warp_syncs, barriers;
     uint64_t global_atomics, shared_atomics; /* of a thread */
 };
 
