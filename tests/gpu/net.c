@@ -3,6 +3,8 @@
  * Whole networks on the CUDA engine against the ref engine, stage by stage; twice in a row with
  * threads in another order (EMULATED_ORDER). graphs.c has the captured graphs.
  */
+#include <cuda_runtime_api.h> /* CHEX_GPU_EMULATED */
+
 #include "op/net.h"
 
 static void same_bits(const char *spec, const struct setting *s, const char *name,

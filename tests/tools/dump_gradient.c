@@ -5,38 +5,28 @@
  * of a safetensors file. Prints the loss and writes the gradient as safetensors under the
  * parameters' names; under the running statistics' names stand the batch's mean and variance.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/alloc.h"
 #include "engine/engine.h"
 #include "model/safetensors.h"
+#include "tool.h"
 
-struct input {
-    int32_t steps, n, size, classes;
-    float *pixels;
-    int8_t *labels;
-};
-
-static enum chex_status read_input(const char *path, struct input *in, struct chex_error *err) {
+/* The first batch; size_out, classes_out: of its images. */
+static struct chex_batch read_batch(const char *path, int *size_out, int *classes_out) {
     FILE *from = fopen(path, "rb");
     int32_t head[4] = {0};
     bool good = from && fread(head, sizeof *head, 4, from) == 4;
-    *in = (struct input){head[0], head[1], head[2], head[3], NULL, NULL};
-    good = good && in->n > 0 && in->size > 0 && in->classes > 0;
-    if (good) {
-        size_t pixels = (size_t)in->n * (size_t)in->size * (size_t)in->size;
-        size_t labels = (size_t)in->n * (size_t)in->classes;
-        in->pixels = chex_alloc_aligned(pixels, sizeof *in->pixels);
-        in->labels = chex_alloc_zeroed(labels, 1);
-        good = in->pixels && in->labels &&
-               fread(in->pixels, sizeof *in->pixels, pixels, from) == pixels &&
-               fread(in->labels, 1, labels, from) == labels;
-    }
-    if (from)
-        fclose(from);
-    return good ? CHEX_OK : chex_error_set(err, CHEX_E_DATA, "%s: no whole batch", path);
+    good = good && head[1] > 0 && head[2] > 0 && head[3] > 0;
+    need(good, CHEX_E_DATA, path, "no whole batch");
+    const size_t pixels = (size_t)head[1] * (size_t)head[2] * (size_t)head[2];
+    const size_t labels = (size_t)head[1] * (size_t)head[3];
+    float *values = take(pixels, sizeof *values);
+    int8_t *stated = take(labels, 1);
+    good = fread(values, sizeof *values, pixels, from) == pixels &&
+           fread(stated, 1, labels, from) == labels;
+    need(good, CHEX_E_DATA, path, "no whole batch");
+    fclose(from);
+    *size_out = head[2];
+    *classes_out = head[3];
+    return (struct chex_batch){head[1], values, stated};
 }
 
 static int precision_of(const char *name) {
@@ -44,40 +34,6 @@ static int precision_of(const char *name) {
         if (strcmp(name, chex_precision_names[i]) == 0)
             return i;
     return -1;
-}
-
-static enum chex_status pass(struct chex_engine *e, const struct chex_net *net, const char *weights,
-                             const struct input *in, const char *output, struct chex_error *err) {
-    bool head = false;
-    struct chex_tensor_set set = {0};
-    struct chex_pass_result result = {0};
-    const struct chex_batch batch = {in->n, in->pixels, in->labels};
-    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
-    float *grad = chex_engine_grad_alloc(e);
-    enum chex_status st = CHEX_OK;
-    if (!state || !grad)
-        st = chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
-    if (st == CHEX_OK)
-        st = chex_safetensors_open(weights, &set, NULL, err);
-    if (st == CHEX_OK)
-        st = chex_tensor_set_load(&set, net, state, &head, err);
-    chex_tensor_set_release(&set);
-    if (st == CHEX_OK && !head)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: no head of %d classes", weights, net->classes);
-    if (st == CHEX_OK)
-        st = chex_engine_set(e, CHEX_STATE_PARAMS, state, err);
-    if (st == CHEX_OK)
-        st = chex_engine_pass(e, &batch, grad, NULL, NULL, &result, err);
-    if (st == CHEX_OK)
-        st = e->impl->grad_get(e->self, grad, state, err);
-    if (st == CHEX_OK)
-        st = chex_safetensors_write(output, net, state, 1, NULL, NULL, 0, err);
-    if (st == CHEX_OK)
-        printf("%.9g %s\n", result.loss, e->impl->variant(e->self));
-    if (grad)
-        chex_engine_grad_free(e, grad);
-    free(state);
-    return st;
 }
 
 int main(int argc, char **argv) {
@@ -89,25 +45,33 @@ int main(int argc, char **argv) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     struct chex_engine *e = NULL;
-    struct input in = {0};
-    enum chex_status st = read_input(argv[5], &in, &err);
-    if (st == CHEX_OK)
-        st = chex_net_create(argv[1], in.classes, &net, &err);
-    struct chex_engine_config config = {.net = net,
-                                        .image_size = in.size,
-                                        .batch = in.n,
-                                        .precision = (enum chex_precision)precision,
-                                        .threads = 2,
-                                        .training = true};
-    if (st == CHEX_OK)
-        st = chex_engine_create(argv[2], &config, &e, &err);
-    if (st == CHEX_OK)
-        st = pass(e, net, argv[4], &in, argv[6], &err);
+    struct chex_pass_result result = {0};
+    bool head = false;
+    int size, classes;
+    const struct chex_batch batch = read_batch(argv[5], &size, &classes);
+    must(chex_net_create(argv[1], classes, &net, &err), &err);
+    const struct chex_engine_config config = {.net = net,
+                                              .image_size = size,
+                                              .batch = batch.n,
+                                              .precision = (enum chex_precision)precision,
+                                              .threads = 2,
+                                              .training = true};
+    float *state = take(net->state_count, sizeof *state);
+    must(chex_engine_create(argv[2], &config, &e, &err), &err);
+    must(chex_safetensors_read(argv[4], net, state, &head, &err), &err);
+    need(head, CHEX_E_DATA, argv[4], "its head has another number of classes");
+    must(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err), &err);
+    float *grad = chex_engine_grad_alloc(e);
+    need(grad, CHEX_E_RESOURCE, "memory", "out of memory");
+    must(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err), &err);
+    must(e->impl->grad_get(e->self, grad, state, &err), &err);
+    must(chex_safetensors_write(argv[6], net, state, 1, NULL, &err), &err);
+    printf("%.9g %s\n", result.loss, e->impl->variant(e->self));
+    chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
     chex_net_destroy(net);
-    free(in.pixels);
-    free(in.labels);
-    if (st != CHEX_OK)
-        fprintf(stderr, "dump_gradient: %s\n", err.text);
-    return (int)st;
+    free(state);
+    free((void *)batch.pixels);
+    free((void *)batch.labels);
+    return 0;
 }

@@ -11,13 +11,10 @@
  * of step t is lr * (1 - (t - 1) / (2 STEPS)). OUTPUT: the state, and its moving average. NAME: lr,
  * weight_decay, momentum, nesterov, decay_norms, clip_norm, layer_decay, ema, freeze.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/alloc.h"
+#include "../small_net.h"
 #include "engine/frozen.h"
 #include "engine/update.h"
+#include "tool.h"
 #include "train/layer_rates.h"
 
 enum { STATE, BASE, GRADIENT, MOMENT1, MOMENT2, AVERAGE, VECTORS, SHIFT = 7919 };
@@ -41,11 +38,11 @@ static void list(const struct chex_net *net) {
     }
 }
 
-static enum chex_status make_small(struct chex_net **net_out, struct chex_error *err) {
+static struct chex_net *make_small(void) {
     enum { WIDTH = 64, LAYERS = 4, CLASSES = 14 };
+    struct chex_error err = {0};
     struct chex_net *net = chex_net_new("small", CLASSES);
-    if (!net)
-        return chex_error_memory(err, NULL);
+    need(net, CHEX_E_RESOURCE, "memory", "out of memory");
     struct chex_operand x = CHEX_IMAGE_OPERAND;
     for (int i = 0; i <= LAYERS; i++, net->layer++) {
         char name[CHEX_NET_NAME_BYTES];
@@ -56,11 +53,11 @@ static enum chex_status make_small(struct chex_net **net_out, struct chex_error 
         x = (struct chex_operand){out, WIDTH, chex_net_add_bn(net, name, out, WIDTH)};
     }
     chex_net_add_head(net, "fc", x);
-    *net_out = net;
-    return chex_net_finish(net, err);
+    must(chex_net_finish(net, &err), &err);
+    return net;
 }
 
-static bool take(struct work *w, const char *text) {
+static bool set_value(struct work *w, const char *text) {
     const char *value = strchr(text, '=');
     const size_t n = value ? (size_t)(value - text) : 0;
     const struct {
@@ -128,7 +125,8 @@ static void step(struct work *w, int t) {
     chex_ema_move(w->config.ema_decay, w->v[AVERAGE], w->v[STATE], count);
 }
 
-static enum chex_status run(struct work *w, int argc, char **argv, struct chex_error *err) {
+static void run(struct work *w, int argc, char **argv) {
+    struct chex_error err = {0};
     const size_t count = w->net->state_count;
     const int steps = atoi(argv[3]);
     bool known = false;
@@ -138,14 +136,14 @@ static enum chex_status run(struct work *w, int argc, char **argv, struct chex_e
             known = true;
         }
     for (int i = 6; i < argc; i++)
-        known = known && take(w, argv[i]);
-    if (!known || steps < 1)
-        return chex_error_set(err, CHEX_E_USAGE, "see the head of tests/tools/run_optimiser.c");
-    CHEX_TRY(chex_update_check(&w->update, err));
-    CHEX_TRY(chex_layer_rates(w->net, w->layer_decay, w->freeze, &w->scales, err));
+        known = known && set_value(w, argv[i]);
+    need(known && steps >= 1, CHEX_E_USAGE, "arguments",
+         "see the head of tests/tools/run_optimiser.c");
+    must(chex_update_check(&w->update, &err), &err);
+    must(chex_layer_rates(w->net, w->layer_decay, w->freeze, &w->scales, &err), &err);
     w->config.lr_scales = w->scales;
-    if (!transfer(argv[4], "rb", w->v[STATE], w->v[BASE], count))
-        return chex_error_set(err, CHEX_E_DATA, "%s: cannot be read", argv[4]);
+    need(transfer(argv[4], "rb", w->v[STATE], w->v[BASE], count), CHEX_E_DATA, argv[4],
+         "cannot be read");
     memcpy(w->v[AVERAGE], w->v[STATE], count * sizeof(float));
     const double lr = w->update.lr;
     for (int t = 1; t <= steps; t++) {
@@ -153,35 +151,29 @@ static enum chex_status run(struct work *w, int argc, char **argv, struct chex_e
         w->update.step = t;
         step(w, t);
     }
-    return transfer(argv[5], "wb", w->v[STATE], w->v[AVERAGE], count)
-               ? CHEX_OK
-               : chex_error_set(err, CHEX_E_ENV, "%s: cannot be written", argv[5]);
+    need(transfer(argv[5], "wb", w->v[STATE], w->v[AVERAGE], count), CHEX_E_ENV, argv[5],
+         "cannot be written");
 }
 
 int main(int argc, char **argv) {
     struct chex_error err = {0};
     struct work w = {.layer_decay = 1,
                      .update = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1}};
-    enum chex_status st = CHEX_OK;
-    if (argc != 2 && argc < 6)
-        st = chex_error_set(&err, CHEX_E_USAGE, "expected 1 or at least 5 arguments");
-    else if (strcmp(argv[1], "small") == 0)
-        st = make_small(&w.net, &err);
+    need(argc == 2 || argc >= 6, CHEX_E_USAGE, "arguments", "expected 1 or at least 5");
+    if (strcmp(argv[1], "small") == 0)
+        w.net = make_small();
     else
-        st = chex_net_create(argv[1], 14, &w.net, &err);
-    if (st == CHEX_OK && argc == 2)
-        list(w.net);
+        must(chex_net_create(argv[1], 14, &w.net, &err), &err);
     w.config.net = w.net;
-    for (int k = 0; st == CHEX_OK && argc > 2 && k < VECTORS; k++)
-        if (!(w.v[k] = chex_alloc_zeroed(w.net->state_count, sizeof(float))))
-            st = chex_error_memory(&err, NULL);
-    if (st == CHEX_OK && argc > 2)
-        st = run(&w, argc, argv, &err);
-    if (st != CHEX_OK)
-        fprintf(stderr, "run_optimiser: %s\n", err.text);
+    for (int k = 0; k < VECTORS; k++)
+        w.v[k] = take(w.net->state_count, sizeof(float));
+    if (argc == 2)
+        list(w.net);
+    else
+        run(&w, argc, argv);
     for (int k = 0; k < VECTORS; k++)
         free(w.v[k]);
     free(w.scales);
     chex_net_destroy(w.net);
-    return st;
+    return 0;
 }
