@@ -38,3 +38,13 @@ read_options() {
 
 # no_words: the script takes options alone.
 no_words() { [ ${#words[@]} = 0 ] || usage_error "unknown argument '${words[0]}'"; }
+
+# Goes to a scratch folder, removed at the end of the script.
+scratch_folder() {
+    scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-test.XXXXXX") && cd "$scratch" || exit 1
+    trap 'rm -rf "$scratch"' EXIT
+}
+fail() {
+    echo "${0##*/}: $*" >&2
+    exit 1
+}

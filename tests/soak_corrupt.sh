@@ -23,9 +23,7 @@ flips=5000 seed=1 files=()
 read_options "flips# seed#" "$@"
 for file in "${words[@]}"; do files+=("$(realpath "$file")"); done
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
+scratch_folder
 if [ ${#files[@]} = 0 ]; then
     chex-shard phantom --count 200 --size 32 --output ph --quiet &&
         chex-shard --images ph/images --labels ph/labels.csv --split patient --size 32 --shards 1 \

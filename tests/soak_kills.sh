@@ -30,13 +30,8 @@ no_words
 RANDOM=$seed
 read -ra ranks <<<"$ranks"
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1
+scratch_folder
 trap 'ours | xargs -r kill -9; rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
-fail() {
-    echo "soak: $*" >&2
-    exit 1
-}
 
 { chex-shard phantom --count 40 --size 32 --seed 2 --output ph -q &&
     chex-shard --images ph/images --labels ph/labels.csv --size 32 --shards 2 --split patient \

@@ -22,13 +22,7 @@ read_options "kills# count# seed#" "$@"
 no_words
 RANDOM=$seed
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/chex-soak.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
-fail() {
-    echo "soak: $*" >&2
-    exit 1
-}
+scratch_folder
 
 now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 

@@ -30,6 +30,13 @@ static int out_hw(const struct shape *s) {
     return s->stride ? (s->hw + 2 * s->pad - s->kernel) / s->stride + 1 : s->hw / s->kernel;
 }
 
+static struct gpu_window window(const struct shape *s) {
+    return (struct gpu_window){s->kernel, s->stride, s->pad};
+}
+static struct chex_ref_window ref_window(const struct shape *s) {
+    return (struct chex_ref_window){s->kernel, s->stride, s->pad};
+}
+
 /* The tap that won, from the pixel. */
 static int tap_of(const struct shape *s, size_t out_pixel, int32_t at) {
     const int hw = out_hw(s), o = (int)(out_pixel % (size_t)(hw * hw));
@@ -72,8 +79,7 @@ static double *reference_dv(const struct shape *s, const struct st_deferred_grad
         dy[i] = st_take(deferred_grad, out, i / channels, (int)(i % channels));
     const struct chex_ref_map from = st_packed(out, dy), to = st_packed(in, dx);
     if (s->stride)
-        chex_ref_maxpool_backward(&st_ref, &from, arg,
-                                  (struct chex_ref_window){s->kernel, s->stride, s->pad}, &to);
+        chex_ref_maxpool_backward(&st_ref, &from, arg, ref_window(s), &to);
     else
         chex_ref_avgpool_backward(&st_ref, &from, s->kernel, &to);
     return gt_doubles(dx, ins);
@@ -89,8 +95,7 @@ static void backward(const struct shape *s, const struct st_slice *in, const str
         st_poison(&g);
     const struct gpu_sums sums = st_sums(n, 41);
     if (s->stride)
-        GT_OK(gpu_maxpool_backward(&deferred_grad.device, device_arg,
-                                   (struct gpu_window){s->kernel, s->stride, s->pad}, &in->map,
+        GT_OK(gpu_maxpool_backward(&deferred_grad.device, device_arg, window(s), &in->map,
                                    &n->device, &g.map, s->add, &sums, 0));
     else
         GT_OK(gpu_avgpool_backward(&deferred_grad.device, s->kernel, &in->map, &n->device, &g.map,
@@ -118,11 +123,8 @@ static void one(const struct shape *s) {
     const struct chex_ref_map from = st_packed(&in, st_activated(&in, &n));
     const struct chex_ref_map to = st_packed(&out, want);
     if (s->stride) {
-        chex_ref_maxpool_forward(&st_ref, &from,
-                                 (struct chex_ref_window){s->kernel, s->stride, s->pad}, &to, arg);
-        GT_OK(gpu_maxpool_forward(&in.map, &n.device,
-                                  (struct gpu_window){s->kernel, s->stride, s->pad}, &out.map,
-                                  device_arg, &stats, 0));
+        chex_ref_maxpool_forward(&st_ref, &from, ref_window(s), &to, arg);
+        GT_OK(gpu_maxpool_forward(&in.map, &n.device, window(s), &out.map, device_arg, &stats, 0));
     } else {
         chex_ref_avgpool_forward(&st_ref, &from, s->kernel, &to);
         GT_OK(gpu_avgpool_forward(&in.map, &n.device, s->kernel, &out.map, &stats, 0));

@@ -443,39 +443,16 @@ static bool act_until(struct scene s, bool (*right)(void)) {
 static bool death_is_named(void) {
     return lost_naming(0, "rank 1 (node1)") && lost_naming(2, "rank 1 (node1)");
 }
-static void check_death(bool deterministic) {
-    struct scene s = scene(3, 4, DIES, 1000);
-    s.deterministic = deterministic;
-    if (can_play(3))
-        OK(act_until(s, death_is_named), "a rank that dies is named by the others, who end: %s",
-           shared->err[0].text);
-}
-
 /* Rank 0 has only orders to give in finish: the wait is the device's, and settle brings the fault.
  */
 static bool stall_is_named(void) {
     return lost_naming(0, "rank 2 (node2)") && lost_naming(1, "rank 2 (node2)") &&
            strstr(shared->err[0].text, "did not end within") && shared->finished[0] == 2;
 }
-static void check_stall(void) {
-    const struct scene s = scene(3, 3, STALLS, 1000);
-    if (can_play(3))
-        OK(act_until(s, stall_is_named),
-           "a rank that stalls is named, and finish does not wait for it on the host: %s",
-           shared->err[0].text);
-}
-
 static bool late_comes(void) {
     return lost_naming(0, "furthest behind is rank 2 (node2)") &&
            lost_naming(2, "furthest behind is rank 2 (node2)");
 }
-static void check_late(void) {
-    const struct scene s = scene(3, 3, LATE, 2000);
-    if (can_play(3))
-        OK(act_until(s, late_comes), "a rank that comes too late comes to the roll call: %s",
-           shared->err[2].text);
-}
-
 static bool no_library(void) {
     return shared->st[0] == CHEX_E_ENV && shared->st[1] == CHEX_E_ENV &&
            strstr(shared->err[0].text, "rank 1 on node1: ") &&
@@ -489,16 +466,30 @@ static bool no_device(void) {
 static bool never_comes(void) {
     return shared->st[0] == CHEX_E_LOST && strstr(shared->err[0].text, "rank 1 (node1)");
 }
+/* The text that is printed: that of `rank`. */
+static void check_mishap(struct scene s, bool (*right)(void), const char *what, int rank) {
+    if (can_play(s.size))
+        OK(act_until(s, right), "%s: %s", what, shared->err[rank].text);
+}
+
 static void check_set_up(void) {
-    struct scene s = scene(3, 3, NO_LIBRARY, 3000);
-    OK(act_until(s, no_library), "a rank without NCCL ends all: %s", shared->err[1].text);
-    s.mishap = NO_DEVICE;
-    OK(act_until(s, no_device), "a rank that fails before the exchange of the id ends all: %s",
-       shared->err[0].text);
-    s.mishap = NEVER_COMES;
-    s.timeout_ms = 300;
-    OK(act_until(s, never_comes), "a rank that does not come to the set-up: %s",
-       shared->err[0].text);
+    check_mishap(scene(3, 3, NO_LIBRARY, 3000), no_library, "a rank without NCCL ends all", 1);
+    check_mishap(scene(3, 3, NO_DEVICE, 3000), no_device,
+                 "a rank that fails before the exchange of the id ends all", 0);
+    check_mishap(scene(3, 3, NEVER_COMES, 300), never_comes,
+                 "a rank that does not come to the set-up is named", 0);
+}
+
+static void check_steps(void) {
+    struct scene free_order = scene(3, 4, DIES, 1000);
+    free_order.deterministic = false;
+    check_mishap(scene(3, 4, DIES, 1000), death_is_named,
+                 "a rank that dies is named by the others, who end", 0);
+    check_mishap(free_order, death_is_named, "and where the library sums in its own order", 0);
+    check_mishap(scene(3, 3, STALLS, 1000), stall_is_named,
+                 "a rank that stalls is named, and finish does not wait for it on the host", 0);
+    check_mishap(scene(3, 3, LATE, 2000), late_comes,
+                 "a rank that comes too late comes to the roll call", 2);
 }
 
 #ifdef CHEX_GPU_EMULATED
@@ -594,9 +585,6 @@ int main(int argc, char **argv) {
 #endif
     if (shared->has_nccl)
         check_set_up();
-    check_death(true);
-    check_death(false);
-    check_stall();
-    check_late();
+    check_steps();
     return tap_done();
 }

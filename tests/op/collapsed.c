@@ -111,60 +111,37 @@ static double *input_of(const struct walk *k, const struct chex_op *op, int *hw_
     return a;
 }
 
-/* For each pair of an output pixel and an input pixel under one tap of the window. */
-struct tap_walk {
+/* Pairs of an output pixel and an input pixel under one tap of the window, one after the other. */
+struct taps {
     int n, in_hw, out_hw, kernel, stride, pad;
-};
-typedef void (*tap_fn)(void *arg, size_t out, size_t in, int tap);
-static void each_tap(const struct tap_walk *t, tap_fn fn, void *arg) {
-    for (int i = 0; i < t->n; i++)
-        for (int oy = 0; oy < t->out_hw; oy++)
-            for (int ox = 0; ox < t->out_hw; ox++)
-                for (int tap = 0; tap < t->kernel * t->kernel; tap++) {
-                    const int y = oy * t->stride - t->pad + tap / t->kernel;
-                    const int x = ox * t->stride - t->pad + tap % t->kernel;
-                    if (y >= 0 && y < t->in_hw && x >= 0 && x < t->in_hw)
-                        fn(arg, (size_t)((i * t->out_hw + oy) * t->out_hw + ox),
-                           (size_t)((i * t->in_hw + y) * t->in_hw + x), tap);
-                }
-}
-
-struct conv {
-    const double *a; /* input, packed */
-    double *da;      /* its gradient, packed */
-    const double *w; /* (out, in, taps) */
-    double *dw;
-    double *out; /* first channel of the slice */
-    const double *dout;
-    size_t c_in, c_out, pitch, taps;
+    long next;
+    size_t out, in; /* the pair */
+    size_t tap;
 };
 
-static void conv_tap(void *arg, size_t out, size_t in, int tap) {
-    const struct conv *v = arg;
-    for (size_t o = 0; o < v->c_out; o++) {
-        double sum = 0;
-        for (size_t c = 0; c < v->c_in; c++)
-            sum += v->a[in * v->c_in + c] * v->w[(o * v->c_in + c) * v->taps + (size_t)tap];
-        v->out[out * v->pitch + o] += sum;
-    }
+static struct taps taps_of(const struct walk *k, const struct chex_op *op) {
+    return (struct taps){.n = k->n,
+                         .in_hw = op->in == CHEX_NET_IMAGE ? k->size : k->hw[op->in],
+                         .out_hw = k->hw[op->out],
+                         .kernel = op->kernel,
+                         .stride = op->stride,
+                         .pad = op->pad};
 }
 
-static void conv_back_tap(void *arg, size_t out, size_t in, int tap) {
-    const struct conv *v = arg;
-    for (size_t o = 0; o < v->c_out; o++) {
-        const double d = v->dout[out * v->c_out + o];
-        for (size_t c = 0; c < v->c_in; c++) {
-            const size_t at = (o * v->c_in + c) * v->taps + (size_t)tap;
-            v->da[in * v->c_in + c] += d * v->w[at];
-            v->dw[at] += d * v->a[in * v->c_in + c];
-        }
+static bool next_pair(struct taps *t) {
+    const int count = t->kernel * t->kernel, hw = t->out_hw;
+    while (t->next < (long)t->n * hw * hw * count) {
+        const long pixel = t->next / count;
+        const int tap = (int)(t->next++ % count), image = (int)(pixel / (hw * hw));
+        const int y = (int)(pixel / hw % hw) * t->stride - t->pad + tap / t->kernel;
+        const int x = (int)(pixel % hw) * t->stride - t->pad + tap % t->kernel;
+        t->out = (size_t)pixel;
+        t->in = (size_t)((image * t->in_hw + y) * t->in_hw + x);
+        t->tap = (size_t)tap;
+        if (y >= 0 && y < t->in_hw && x >= 0 && x < t->in_hw)
+            return true;
     }
-}
-
-static struct tap_walk taps_of(const struct walk *k, const struct chex_op *op) {
-    return (struct tap_walk){k->n,           op->in == CHEX_NET_IMAGE ? k->size : k->hw[op->in],
-                             k->hw[op->out], op->kernel,
-                             op->stride,     op->pad};
+    return false;
 }
 
 /* ---- forward ---- */
@@ -185,66 +162,52 @@ static void statistics(struct walk *k, const struct chex_op *op) {
     }
 }
 
+/* The op's slice of its output, zeros. */
+static double *clear_output(struct walk *k, const struct chex_op *op) {
+    const size_t pitch = (size_t)k->net->buffers[op->out].channels;
+    double *out = k->x[op->out] + op->out_first;
+    for (size_t p = 0; p < pixels_of(k, op->out); p++)
+        memset(out + p * pitch, 0, (size_t)op->out_channels * sizeof *out);
+    return out;
+}
+
 static void forward_conv(struct walk *k, const struct chex_op *op) {
     int hw;
-    const size_t pitch = (size_t)k->net->buffers[op->out].channels;
-    struct conv v = {.a = input_of(k, op, &hw),
-                     .w = k->w + k->net->params[op->weight].offset,
-                     .out = k->x[op->out] + op->out_first,
-                     .c_in = (size_t)op->in_channels,
-                     .c_out = (size_t)op->out_channels,
-                     .pitch = pitch,
-                     .taps = (size_t)(op->kernel * op->kernel)};
-    for (size_t p = 0; p < pixels_of(k, op->out); p++)
-        memset(v.out + p * pitch, 0, v.c_out * sizeof *v.out);
-    const struct tap_walk t = taps_of(k, op);
-    each_tap(&t, conv_tap, &v);
-    free((double *)(uintptr_t)v.a);
-}
-
-struct pool {
-    const double *a;
-    double *out;
-    int *won;
-    size_t channels, pitch;
-    double share; /* AVGPOOL */
-};
-
-static void max_tap(void *arg, size_t out, size_t in, int tap) {
-    (void)tap;
-    const struct pool *v = arg;
-    for (size_t c = 0; c < v->channels; c++)
-        if (v->won[out * v->channels + c] < 0 ||
-            v->a[in * v->channels + c] > v->out[out * v->pitch + c]) {
-            v->won[out * v->channels + c] = (int)in;
-            v->out[out * v->pitch + c] = v->a[in * v->channels + c];
+    const size_t pitch = (size_t)k->net->buffers[op->out].channels, c_in = (size_t)op->in_channels;
+    const size_t taps = (size_t)(op->kernel * op->kernel);
+    const double *w = k->w + k->net->params[op->weight].offset;
+    double *a = input_of(k, op, &hw), *out = clear_output(k, op);
+    for (struct taps t = taps_of(k, op); next_pair(&t);)
+        for (size_t o = 0; o < (size_t)op->out_channels; o++) {
+            double sum = 0;
+            for (size_t c = 0; c < c_in; c++)
+                sum += a[t.in * c_in + c] * w[(o * c_in + c) * taps + t.tap];
+            out[t.out * pitch + o] += sum;
         }
-}
-
-static void mean_tap(void *arg, size_t out, size_t in, int tap) {
-    (void)tap;
-    const struct pool *v = arg;
-    for (size_t c = 0; c < v->channels; c++)
-        v->out[out * v->pitch + c] += v->share * v->a[in * v->channels + c];
+    free(a);
 }
 
 static void forward_pool(struct walk *k, int index) {
     const struct chex_op *op = &k->net->ops[index];
-    int hw;
-    struct pool v = {.a = input_of(k, op, &hw),
-                     .out = k->x[op->out] + op->out_first,
-                     .won = k->won[index],
-                     .channels = (size_t)op->out_channels,
-                     .pitch = (size_t)k->net->buffers[op->out].channels,
-                     .share = 1.0 / (op->kernel * op->kernel)};
-    const size_t count = pixels_of(k, op->out);
-    for (size_t p = 0; p < count; p++)
-        memset(v.out + p * v.pitch, 0, v.channels * sizeof *v.out);
-    for (size_t i = 0; v.won && i < count * v.channels; i++)
-        v.won[i] = -1;
-    const struct tap_walk t = taps_of(k, op);
-    each_tap(&t, v.won ? max_tap : mean_tap, &v);
-    free((double *)(uintptr_t)v.a);
+    const size_t channels = (size_t)op->out_channels;
+    const size_t pitch = (size_t)k->net->buffers[op->out].channels;
+    const double share = 1.0 / (op->kernel * op->kernel); /* AVGPOOL */
+    int hw, *won = k->won[index];
+    double *a = input_of(k, op, &hw), *out = clear_output(k, op);
+    for (size_t i = 0; won && i < pixels_of(k, op->out) * channels; i++)
+        won[i] = -1;
+    for (struct taps t = taps_of(k, op); next_pair(&t);)
+        for (size_t c = 0; c < channels; c++) {
+            double *to = &out[t.out * pitch + c];
+            const double value = a[t.in * channels + c];
+            if (!won) {
+                *to += share * value;
+            } else if (won[t.out * channels + c] < 0 || value > *to) {
+                won[t.out * channels + c] = (int)t.in;
+                *to = value;
+            }
+        }
+    free(a);
 }
 
 static void forward_residual_add(struct walk *k, const struct chex_op *op) {
@@ -366,16 +329,16 @@ static void backward_conv(struct walk *k, int index) {
     const size_t offset = k->net->params[op->weight].offset;
     double *a = input_of(k, op, &hw), *d = taken(k, op);
     double *da = take((size_t)k->n * (size_t)(hw * hw) * (size_t)op->in_channels);
-    struct conv v = {.a = a,
-                     .da = da,
-                     .w = k->w + offset,
-                     .dw = k->grad + offset,
-                     .dout = d,
-                     .c_in = (size_t)op->in_channels,
-                     .c_out = (size_t)op->out_channels,
-                     .taps = (size_t)(op->kernel * op->kernel)};
-    const struct tap_walk t = taps_of(k, op);
-    each_tap(&t, conv_back_tap, &v);
+    const size_t c_in = (size_t)op->in_channels, c_out = (size_t)op->out_channels;
+    const size_t taps = (size_t)(op->kernel * op->kernel);
+    for (struct taps t = taps_of(k, op); next_pair(&t);)
+        for (size_t o = 0; o < c_out; o++)
+            for (size_t c = 0; c < c_in; c++) {
+                const double dout = d[t.out * c_out + o];
+                const size_t at = offset + (o * c_in + c) * taps + t.tap;
+                da[t.in * c_in + c] += dout * k->w[at];
+                k->grad[at] += dout * a[t.in * c_in + c];
+            }
     if (op->in != CHEX_NET_IMAGE)
         leave_input(k, index, da);
     free(a);
@@ -383,28 +346,15 @@ static void backward_conv(struct walk *k, int index) {
     free(da);
 }
 
-struct spread {
-    const double *d;
-    double *da;
-    size_t channels;
-    double share;
-};
-
-static void spread_tap(void *arg, size_t out, size_t in, int tap) {
-    (void)tap;
-    const struct spread *v = arg;
-    for (size_t c = 0; c < v->channels; c++)
-        v->da[in * v->channels + c] += v->share * v->d[out * v->channels + c];
-}
-
 static void backward_pool(struct walk *k, int index) {
     const struct chex_op *op = &k->net->ops[index];
     const size_t channels = (size_t)op->out_channels, count = pixels_of(k, op->out);
     double *d = taken(k, op), *da = take(pixels_of(k, op->in) * channels);
-    struct spread v = {d, da, channels, 1.0 / (op->kernel * op->kernel)};
-    const struct tap_walk t = taps_of(k, op);
+    const double share = 1.0 / (op->kernel * op->kernel);
     if (op->kind == CHEX_OP_AVGPOOL)
-        each_tap(&t, spread_tap, &v);
+        for (struct taps t = taps_of(k, op); next_pair(&t);)
+            for (size_t c = 0; c < channels; c++)
+                da[t.in * channels + c] += share * d[t.out * channels + c];
     else
         for (size_t i = 0; i < count * channels; i++)
             da[(size_t)k->won[index][i] * channels + i % channels] += d[i];
