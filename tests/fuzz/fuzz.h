@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* The rest of an input. */
 struct input {
@@ -47,5 +49,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();                                                                               \
         }                                                                                          \
     while (0)
+
+/* The path of a file in memory, the same at each call, that holds `head` and then `data`. */
+static inline const char *fuzz_file(const void *head, size_t head_size, const void *data,
+                                    size_t size) {
+    static int file = -1;
+    static char path[64];
+    if (file < 0) {
+        file = memfd_create("input", MFD_CLOEXEC);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    }
+    FUZZ_CHECK(file >= 0 && ftruncate(file, 0) == 0 &&
+               pwrite(file, head, head_size, 0) == (ssize_t)head_size &&
+               pwrite(file, data, size, (off_t)head_size) == (ssize_t)size);
+    return path;
+}
 
 #endif

@@ -5,25 +5,10 @@
  * the data of a file before PyTorch 1.6.
  */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "fuzz.h"
 #include "model/torch_file.h"
-
-static char path[] = "/tmp/chex-fuzz-torch.XXXXXX";
-static int fd = -1;
-
-static void remove_file(void) { unlink(path); }
-
-static void prepare(void) {
-    if (fd >= 0)
-        return;
-    fd = mkstemp(path);
-    FUZZ_CHECK(fd >= 0);
-    atexit(remove_file);
-    chex_log_init("fuzz", CHEX_LOG_ERROR);
-}
 
 /* Loads every tensor into a network of one parameter of its shape, if it is small. */
 static void load(const struct chex_tensor_set *set, const struct chex_tensor *t) {
@@ -57,12 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                "\x03.\x80\x02}U\x0dlittle_endian\x88s.";
     struct chex_tensor_set set;
     struct chex_error err = {0};
-    prepare();
+    chex_log_init("fuzz", CHEX_LOG_ERROR);
     const bool whole = size >= 4 && (memcmp(data, "PK\3\4", 4) == 0 || memcmp(data, head, 4) == 0);
     const size_t before = whole ? 0 : sizeof head - 1;
-    FUZZ_CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, head, before, 0) == (ssize_t)before &&
-               pwrite(fd, data, size, (off_t)before) == (ssize_t)size);
-    const enum chex_status st = chex_torch_file_open(path, &set, &err);
+    const enum chex_status st =
+        chex_torch_file_open(fuzz_file(head, before, data, size), &set, &err);
     FUZZ_CHECK(st == CHEX_OK || ((st == CHEX_E_DATA || st == CHEX_E_RESOURCE) && err.text[0] &&
                                  !strchr(err.text, '\n')));
     if (st != CHEX_OK)
