@@ -9,7 +9,7 @@ usage_error() {
 # read_options "NAME..." ARGUMENT...: --NAME VALUE sets the variable NAME; NAME+ takes no value and
 # becomes yes, NAME# must be a number from 1 on. Other arguments go into the array words.
 read_options() {
-    local names=" $1 " name
+    local names=" ${1//[[:space:]]/ } " name
     shift
     words=()
     while [ $# -gt 0 ]; do

@@ -56,10 +56,10 @@ static char *text_of(struct cuda_engine *e) {
     struct chex_error err = {0};
     char *text = NULL;
     BAIL_UNLESS(entries->get(e, &text, &err) == CHEX_OK, "%s", err.text);
-    return text;
+    return gt_keep(text);
 }
 
-/* Standard error of the code between these two; the caller frees it. */
+/* Standard error of the code between these two. */
 static int saved_stderr;
 static void listen(void) {
     fflush(stderr);
@@ -74,7 +74,7 @@ static char *heard(void) {
     dup2(saved_stderr, 2);
     close(saved_stderr);
     BAIL_UNLESS(chex_fs_read(logged, 1 << 20, &text, NULL, &err) == CHEX_OK, "%s", err.text);
-    return text;
+    return gt_keep(text);
 }
 
 /* The choices after a measurement; times: of EMULATED_TIMES. */
@@ -145,7 +145,6 @@ static void fixed(void) {
     OK(strncmp(text, "device emulated GPU, capability 9.0, 4 multiprocessors\n", 54) == 0,
        "a text begins with the kind of device");
     OK(strstr(text, ": 1x1\n") && strstr(text, ": 3x3\n"), "fixed choices have no variant");
-    free(text);
     chexnet_engine_cuda.destroy(e);
 }
 
@@ -186,7 +185,6 @@ static void bits(const char *by_shared, const char *chosen) {
     unsetenv("EMULATED_TIMES");
     char *again_by_shared = text_of(e);
     OK(strcmp(again_by_shared, by_shared) == 0, "equal times give equal choices");
-    free(again_by_shared);
     BAIL_UNLESS(entries->set(e, first, &err) == CHEX_OK, "%s", err.text);
     char *back = text_of(e);
     OK(strcmp(first, back) == 0, "the fixed choices can be set again");
@@ -202,13 +200,10 @@ static void bits(const char *by_shared, const char *chosen) {
         losses[i] = step(e, i ? other : one);
         char *now = text_of(e);
         OK(strcmp(now, chosen) == 0, "an engine uses the choices of another");
-        free(now);
         chexnet_engine_cuda.destroy(e);
     }
     OK(losses[0] == losses[1] && memcmp(one, other, bytes) == 0, "equal choices give equal bits");
     OK(fabs(losses[0] - loss) < 1e-2 * loss, "other choices give the same loss within rounding");
-    free(first);
-    free(back);
 }
 
 static void unknown(const char *chosen) {
@@ -225,13 +220,10 @@ static void unknown(const char *chosen) {
     OK(chex_kernel_same_device(text, now) && chex_kernel_same_device(now, chosen) &&
            !chex_kernel_same_device(now, "device other\n") && !chex_kernel_same_device(now, ""),
        "another kind of device is known by the first line");
-    free(text);
-    free(said);
-    free(now);
     chexnet_engine_cuda.destroy(e);
 }
 
-/* The only file of the cache; the caller frees it. */
+/* The only file of the cache. */
 static char *cache_file(void) {
     char *path = NULL;
     DIR *d = opendir(folder);
@@ -241,10 +233,10 @@ static char *cache_file(void) {
     if (d)
         closedir(d);
     BAIL_UNLESS(path, "%s holds no file", folder);
-    return path;
+    return gt_keep(path);
 }
 
-/* Choices by either kind of times; the caller frees both. */
+/* Choices by either kind of times. */
 static void cache(char **by_shared, char **by_unshared) {
     struct chex_error err = {0};
     setenv("CHEX_CACHE_DIR", folder, 1);
@@ -255,7 +247,6 @@ static void cache(char **by_shared, char **by_unshared) {
     BAIL_UNLESS(chex_fs_read(path, 1 << 20, &data, &size, &err) == CHEX_OK, "%s", err.text);
     data[size / 2] ^= 1;
     BAIL_UNLESS(chex_fs_write(path, data, size, &err) == CHEX_OK, "%s", err.text);
-    free(kept);
     listen();
     *by_unshared = measured("unshared", plenty_s);
     char *said = heard();
@@ -263,9 +254,7 @@ static void cache(char **by_shared, char **by_unshared) {
        "a damaged file is reported, and measured again");
     kept = measured("shared", plenty_s);
     OK(strcmp(kept, *by_unshared) == 0, "the new measurement takes its place");
-    char *const all[] = {kept, path, data, said};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    free(data);
     BAIL_UNLESS(chex_fs_remove_tree(folder, &err) == CHEX_OK, "%s", err.text);
     setenv("CHEX_CACHE_DIR", "", 1);
 }
@@ -309,12 +298,10 @@ static void left_out(void) {
     OK(strstr(said, "by refused: left out, it cannot be launched: ") &&
            strstr(said, "by wrong: left out, its results differ by ") && lines(said) == 2,
        "both are reported: %s", said);
-    free(said);
     listen();
     st = chex_cuda_measure(e, op, false, all, 1, &best, &err);
     said = heard();
     OK(st == CHEX_OK && best == 0 && lines(said) == 1, "if none is left, the choice is the first");
-    free(said);
     unsetenv("EMULATED_TIMES");
     chexnet_engine_cuda.destroy(e);
 }
@@ -350,9 +337,7 @@ int main(void) {
     unknown(by_shared);
     left_out();
     broken();
-    char *const all[] = {by_shared, by_unshared, unmeasured};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        free(all[i]);
+    gt_release_all();
     chex_net_destroy(net);
     unlink(logged);
     return tap_done();

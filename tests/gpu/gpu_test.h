@@ -40,11 +40,14 @@ static inline void *gt_alloc(size_t bytes) {
     BAIL_UNLESS(gt_device_count < GT_MOST, "more than %d allocations", GT_MOST);
     return gt_on_device[gt_device_count++] = p;
 }
+/* Of malloc, to be released with the rest. */
+static inline void *gt_keep(void *p) {
+    BAIL_UNLESS(p && gt_host_count < GT_MOST, "out of memory");
+    return gt_on_host[gt_host_count++] = p;
+}
 /* Zeros on the host. */
 static inline void *gt_take(size_t count, size_t bytes) {
-    void *p = calloc(count ? count : 1, bytes);
-    BAIL_UNLESS(p && gt_host_count < GT_MOST, "no memory for %zu elements", count);
-    return gt_on_host[gt_host_count++] = p;
+    return gt_keep(calloc(count ? count : 1, bytes));
 }
 static inline float *gt_host(size_t count) { return gt_take(count, sizeof(float)); }
 static inline void gt_release_all(void) {
