@@ -45,6 +45,7 @@ int main(int argc, char **argv) {
     struct chex_error err = {0};
     struct chex_net *net = NULL;
     struct chex_engine *e = NULL;
+    struct chex_tensor_set set = {0};
     struct chex_pass_result result = {0};
     bool head = false;
     int size, classes;
@@ -58,14 +59,16 @@ int main(int argc, char **argv) {
                                               .training = true};
     float *state = take(net->state_count, sizeof *state);
     must(chex_engine_create(argv[2], &config, &e, &err), &err);
-    must(chex_safetensors_read(argv[4], net, state, &head, &err), &err);
+    must(chex_safetensors_open(argv[4], &set, NULL, &err), &err);
+    must(chex_tensor_set_load(&set, net, state, &head, &err), &err);
+    chex_tensor_set_release(&set);
     need(head, CHEX_E_DATA, argv[4], "its head has another number of classes");
     must(chex_engine_set(e, CHEX_STATE_PARAMS, state, &err), &err);
     float *grad = chex_engine_grad_alloc(e);
     need(grad, CHEX_E_RESOURCE, "memory", "out of memory");
     must(chex_engine_pass(e, &batch, grad, NULL, NULL, &result, &err), &err);
     must(e->impl->grad_get(e->self, grad, state, &err), &err);
-    must(chex_safetensors_write(argv[6], net, state, 1, NULL, &err), &err);
+    must(chex_safetensors_write(argv[6], net, state, 1, NULL, NULL, 0, &err), &err);
     printf("%.9g %s\n", result.loss, e->impl->variant(e->self));
     chex_engine_grad_free(e, grad);
     chex_engine_destroy(e);
