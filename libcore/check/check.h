@@ -48,7 +48,7 @@ enum {
 };
 
 /* A number that a check measures. Rates and times are above 0; 0 means "not measured". */
-struct chex_check_figure {
+struct chex_check_measurement {
     const char *key;      /* name in JSON and in --expect, with the unit: "gb_per_s" */
     const char *unit;     /* unit as printed: "GB/s" */
     bool lower_is_better; /* a time */
@@ -124,7 +124,7 @@ struct chex_check {
     int level; /* least --level that runs it; 0: level 1 */
     enum chex_check_start start;
     /* Describes figures[] of the result, in order, up to the first entry without a key. */
-    struct chex_check_figure figures[CHEX_FIGURES + 1];
+    struct chex_check_measurement figures[CHEX_FIGURES + 1];
     bool is_count; /* `found` is a number: --record writes it, --expect gives the least one */
 };
 

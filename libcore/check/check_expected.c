@@ -26,7 +26,7 @@ static const struct chex_check *find(const char *name) {
 }
 
 static bool has_figure(const struct chex_check *check, const char *key) {
-    for (const struct chex_check_figure *f = check->figures; f->key; f++)
+    for (const struct chex_check_measurement *f = check->figures; f->key; f++)
         if (strcmp(f->key, key) == 0)
             return true;
     return false;
@@ -129,7 +129,7 @@ void chex_check_expected_destroy(struct chex_check_expected *e) {
 static const double noise_spreads = 4, rate_margin = 0.1, time_margin = 0.5, max_margin = 0.8;
 
 /* index: of the figure, in its check. */
-static void apply_limit(const struct chex_check_expected *e, const struct chex_check_figure *f,
+static void apply_limit(const struct chex_check_expected *e, const struct chex_check_measurement *f,
                         int index, double limit, struct chex_check_result *r) {
     const double value = r->figures[index], noise = noise_spreads * r->spread[index];
     if (value <= 0 || (f->lower_is_better ? value <= limit : value >= limit))
@@ -242,7 +242,7 @@ void chex_check_disturbed(const struct chex_check_report *report, char *buf, siz
             add_name(report->checks[i]->name, buf, size);
 }
 
-static json_t *record_of(const struct chex_check_figure *f, double value, double spread,
+static json_t *record_of(const struct chex_check_measurement *f, double value, double spread,
                          bool disturbed) {
     double margin = f->margin > 0 ? f->margin : f->lower_is_better ? time_margin : rate_margin;
     margin = fmin(fmax(margin, noise_spreads * spread), max_margin);

@@ -19,11 +19,11 @@ struct units {
     double *value;
 };
 
-static bool worse(const struct chex_check_figure *f, double a, double b) {
+static bool worse(const struct chex_check_measurement *f, double a, double b) {
     return f->lower_is_better ? a > b : a < b;
 }
 
-double chex_check_worst(const struct chex_check_figure *figure, int index,
+double chex_check_worst(const struct chex_check_measurement *figure, int index,
                         const struct chex_check_result *const *all, int n, int *rank_out) {
     double worst = 0;
     for (int i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ static int unit_of(const struct units *u, const struct chex_check_record *record
 }
 
 /* Collects all units of the same kind as rank `first`, the first rank of that kind. */
-static void collect(const struct chex_check_figure *f, int index,
+static void collect(const struct chex_check_measurement *f, int index,
                     const struct chex_check_record *records,
                     const struct chex_check_result *const *all, int first, int n, struct units *u) {
     u->count = 0;
@@ -71,7 +71,7 @@ static bool shares_cpus(const struct chex_check_record *records, int n, int i) {
     return false;
 }
 
-static void blame(const struct chex_check *check, const struct chex_check_figure *f,
+static void blame(const struct chex_check *check, const struct chex_check_measurement *f,
                   const struct chex_check_record *records,
                   const struct chex_check_result *const *all, int n, const struct units *u,
                   const struct chex_outlier *o, struct chex_check_result *merged) {
@@ -118,12 +118,12 @@ static bool first_of_kind(const struct chex_check_result *const *all, int index,
     return true;
 }
 
-static void spread(const struct chex_check_figure *f, int index,
+static void spread(const struct chex_check_measurement *f, int index,
                    const struct chex_check_record *records,
                    const struct chex_check_result *const *all, int n,
                    struct chex_check_result *merged) {
     int worst_rank = 0, best_rank = 0;
-    struct chex_check_figure reversed = *f; /* its worst value is the best one */
+    struct chex_check_measurement reversed = *f; /* its worst value is the best one */
     reversed.lower_is_better = !f->lower_is_better;
     const double worst = chex_check_worst(f, index, all, n, &worst_rank);
     const double best = chex_check_worst(&reversed, index, all, n, &best_rank);
@@ -139,7 +139,7 @@ static void compare(const struct chex_check *check, int index,
                     const struct chex_check_record *records,
                     const struct chex_check_result *const *all, int n, struct units *u,
                     struct chex_check_result *merged) {
-    const struct chex_check_figure *f = &check->figures[index];
+    const struct chex_check_measurement *f = &check->figures[index];
     struct chex_outlier o;
     if (index == 0)
         spread(f, index, records, all, n, merged);

@@ -9,7 +9,7 @@
 
 /* The worst measured value of a figure among n ranks, and its rank in *rank_out. 0: not measured.
  */
-double chex_check_worst(const struct chex_check_figure *figure, int index,
+double chex_check_worst(const struct chex_check_measurement *figure, int index,
                         const struct chex_check_result *const *all, int n, int *rank_out);
 
 /* Compares the figures that are marked `compared`.

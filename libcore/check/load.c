@@ -17,8 +17,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/triad.h"
 #include "check/outlier.h"
+#include "engine/triad.h"
 
 enum {
     ARRAYS = 3,

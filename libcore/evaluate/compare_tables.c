@@ -15,7 +15,7 @@
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
 #include "report/paired_report.h"
-#include "report/staging.h"
+#include "report/publish.h"
 
 static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
 
@@ -88,9 +88,9 @@ static enum chex_status write_results(const struct comparison *c,
                                       const struct chex_paired_report *report,
                                       struct chex_error *err) {
     const char *dir = c->settings->output;
-    struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(dir, chex_paired_report_files[0], &staging, err));
-    CHEX_TRY(chex_staging_end(&staging, chex_paired_report_write(report, staging.path, err), err));
+    struct chex_publish publish;
+    CHEX_TRY(chex_publish_begin(dir, chex_paired_report_files[0], &publish, err));
+    CHEX_TRY(chex_publish_end(&publish, chex_paired_report_write(report, publish.path, err), err));
     chex_info("results in %s: compare.json, compare.csv, compare.svg", dir);
     return CHEX_OK;
 }

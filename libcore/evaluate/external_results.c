@@ -18,7 +18,7 @@
 #include "base/textfile.h"
 #include "evaluate/compute.h"
 #include "report/figures_text.h"
-#include "report/staging.h"
+#include "report/publish.h"
 
 #define KEY_FILE "external.json" /* the file that appears last */
 #define CSV_FILE "external.csv"
@@ -121,9 +121,9 @@ static enum chex_status write_all(const struct external *x, const char *dir,
 }
 
 static enum chex_status publish(const struct external *x, struct chex_error *err) {
-    struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(x->q->s->output, KEY_FILE, &staging, err));
-    CHEX_TRY(chex_staging_end(&staging, write_all(x, staging.path, err), err));
+    struct chex_publish publish;
+    CHEX_TRY(chex_publish_begin(x->q->s->output, KEY_FILE, &publish, err));
+    CHEX_TRY(chex_publish_end(&publish, write_all(x, publish.path, err), err));
     chex_info("results in %s: external.json, external.csv, and a folder for each of %d sets",
               x->q->s->output, x->names->count);
     return CHEX_OK;

@@ -13,8 +13,8 @@
 
 #include "base/fs.h"
 #include "base/lockfile.h"
+#include "report/publish.h"
 #include "report/report.h"
-#include "report/staging.h"
 
 #define LOCK_NAME ".eval.lock"
 
@@ -52,7 +52,7 @@ enum chex_status chex_eval_output_check(const struct chex_eval_output *o, struct
     char found[200] = "";
     if (chex_fs_exists(o->dir) && !chex_fs_is_dir(o->dir))
         return chex_error_set(err, CHEX_E_USAGE, "--output %s is no folder", o->dir);
-    if (chex_staging_pending(o->dir)) /* checked again after chex_staging_recover */
+    if (chex_publish_pending(o->dir)) /* checked again after chex_publish_recover */
         return CHEX_OK;
     CHEX_TRY(look_for(o->dir, o->files, true, found, sizeof found, err));
     CHEX_TRY(look_for(o->dir, o->dirs, false, found, sizeof found, err));
@@ -76,7 +76,7 @@ enum chex_status chex_eval_output_begin(struct chex_eval_output *o, struct chex_
     snprintf(subject, sizeof subject, "output folder %s", o->dir);
     CHEX_TRY(chex_lockfile_take(o->dir, LOCK_NAME, subject, "name a new folder with --output",
                                 &o->lock, err));
-    CHEX_TRY(chex_staging_recover(o->dir, o->key, err));
+    CHEX_TRY(chex_publish_recover(o->dir, o->key, err));
     return chex_eval_output_check(o, err);
 }
 

@@ -11,7 +11,7 @@
 /* The results of one command in a folder. All texts are borrowed. */
 struct chex_eval_output {
     const char *dir;          /* --output */
-    const char *key;          /* the file that appears last (report/staging.h) */
+    const char *key;          /* the file that appears last (report/publish.h) */
     const char *const *files; /* the results, NULL-terminated */
     const char *const *dirs;  /* results that are folders, NULL-terminated; or NULL */
     bool force;
@@ -31,7 +31,7 @@ struct chex_eval_output chex_eval_output_of_report(const struct chex_eval_settin
  */
 enum chex_status chex_eval_output_check(const struct chex_eval_output *o, struct chex_error *err);
 
-/* Creates and locks the folder, completes what a killed run has left (chex_staging_recover), and
+/* Creates and locks the folder, completes what a killed run has left (chex_publish_recover), and
  * repeats the check, since another command may have ended meanwhile.
  * CHEX_E_ENV: the folder is not writable, or another command has locked it. */
 enum chex_status chex_eval_output_begin(struct chex_eval_output *o, struct chex_error *err);

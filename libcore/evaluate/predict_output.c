@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "base/textfile.h"
-#include "report/staging.h"
+#include "report/publish.h"
 
 #define KEY_FILE "predict.json" /* moved last: if it exists, all results exist */
 
@@ -81,14 +81,14 @@ enum chex_status chex_eval_predict_publish(const struct chex_eval_settings *s,
                                            const struct chex_predict_config *config, json_t *facts,
                                            struct chex_predict_result *result,
                                            struct chex_error *err) {
-    struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(s->output, KEY_FILE, &staging, err));
-    enum chex_status st = write_files(s, config, staging.path, facts, result, err);
+    struct chex_publish publish;
+    CHEX_TRY(chex_publish_begin(s->output, KEY_FILE, &publish, err));
+    enum chex_status st = write_files(s, config, publish.path, facts, result, err);
     if (st == CHEX_OK)
-        st = chex_staging_replace(&staging, "maps", err);
+        st = chex_publish_replace(&publish, "maps", err);
     if (st == CHEX_OK)
-        st = chex_staging_replace(&staging, "contact-sheet.html", err);
-    st = chex_staging_end(&staging, st, err);
+        st = chex_publish_replace(&publish, "contact-sheet.html", err);
+    st = chex_publish_end(&publish, st, err);
     if (st != CHEX_OK && result->images)
         return st;
     /* Without a usable image there is nothing to go on with. */

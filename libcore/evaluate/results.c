@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "evaluate/compute.h"
 #include "report/figures_text.h"
-#include "report/staging.h"
+#include "report/publish.h"
 
 const char *const chex_eval_table_names[] = {"auroc", "operating", "calibration", "all", NULL};
 
@@ -22,10 +22,10 @@ static enum chex_status write_results(const struct chex_eval_settings *s,
                                       const struct chex_report *report,
                                       const struct chex_predictions *predictions,
                                       struct chex_error *err) {
-    struct chex_staging staging;
-    CHEX_TRY(chex_staging_begin(s->output, CHEX_REPORT_KEY, &staging, err));
-    CHEX_TRY(chex_staging_end(&staging,
-                              chex_eval_write_files(staging.path, report, predictions, err), err));
+    struct chex_publish publish;
+    CHEX_TRY(chex_publish_begin(s->output, CHEX_REPORT_KEY, &publish, err));
+    CHEX_TRY(chex_publish_end(&publish,
+                              chex_eval_write_files(publish.path, report, predictions, err), err));
     chex_info("results in %s: %sauroc.json, auroc.csv, figures.csv, curves.csv, "
               "subgroups.csv, shortcuts.csv, roc.svg, report.html",
               s->output, predictions ? "predictions.csv, " : "");

@@ -106,9 +106,9 @@ static enum chex_status plan(hwloc_topology_t t, const struct chex_bind_input *i
     return CHEX_OK;
 }
 
-enum chex_status chex_bind_plan(const struct chex_bind_input *in, const char *synthetic,
-                                const char *cpus, struct chex_binding *out,
-                                struct chex_error *err) {
+enum chex_status chex_bind_choose(const struct chex_bind_input *in, const char *synthetic,
+                                  const char *cpus, struct chex_binding *out,
+                                  struct chex_error *err) {
     hwloc_topology_t t = NULL;
     CHEX_TRY(load(synthetic, &t, err));
     enum chex_status st;

@@ -45,8 +45,9 @@ struct chex_bind_input {
 
 /* The binding of a process that may run on `cpus`, a list such as "0-3,8". synthetic: a machine in
  * hwloc's notation ("numa:2 core:4 pu:2"); NULL: this machine. */
-enum chex_status chex_bind_plan(const struct chex_bind_input *in, const char *synthetic,
-                                const char *cpus, struct chex_binding *out, struct chex_error *err);
+enum chex_status chex_bind_choose(const struct chex_bind_input *in, const char *synthetic,
+                                  const char *cpus, struct chex_binding *out,
+                                  struct chex_error *err);
 
 enum chex_gpu_visibility {
     CHEX_GPU_NONE,    /* no GPU allotted, none requested */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A barrier of the process's threads, and the plan of the reduction tree (launch/reduce_plan.h) on
+ * A barrier of the process's threads, and the plan of the reduction tree (launch/reduce_order.h) on
  * the vectors that the threads have brought. The result is copied to a buffer of its own, because a
  * thread may return and reuse its vector before the others have read the sum. The buffer is
  * overwritten in the next sum, which every thread must join first.
@@ -13,13 +13,13 @@
 
 #include "base/alloc.h"
 #include "launch/reduce.h"
-#include "launch/reduce_plan.h"
+#include "launch/reduce_order.h"
 
 enum { TAG = 20000 }; /* the reduction's tags are below 16384, the group's is 32000 */
 
 struct chex_rank_sum {
     struct chex_coll *coll;
-    struct chex_reduce_plan plan;
+    struct chex_reduce_order plan;
     int from;    /* first logical rank of this process */
     size_t most; /* longest vector */
     double **at; /* [plan.vectors] the vectors of the plan, in memory of the threads */
@@ -62,7 +62,7 @@ static enum chex_status exchange(struct chex_rank_sum *s, struct chex_error *err
 
 /* All threads of the process have come. The sum is in at[0] and in result. */
 static enum chex_status add_all(struct chex_rank_sum *s, struct chex_error *err) {
-    const struct chex_reduce_plan *plan = &s->plan;
+    const struct chex_reduce_order *plan = &s->plan;
     enum chex_status st = CHEX_OK;
     for (int i = 0, k = 0; i < plan->leaves; i++) {
         s->at[plan->leaf_vector[i]] = s->values[i];
@@ -141,7 +141,7 @@ static enum chex_status set_up(struct chex_rank_sum *s, int logical_ranks, struc
     const struct chex_coll *c = s->coll;
     int to;
     chex_reduce_run(logical_ranks, c->size, c->rank, &s->from, &to);
-    CHEX_TRY(chex_reduce_plan_init(&s->plan, logical_ranks, s->from, to, c->size, err));
+    CHEX_TRY(chex_reduce_order_init(&s->plan, logical_ranks, s->from, to, c->size, err));
     s->at = chex_alloc_zeroed((size_t)s->plan.vectors, sizeof *s->at);
     s->values = chex_alloc_zeroed((size_t)s->plan.leaves, sizeof *s->values);
     s->received = chex_alloc_zeroed(s->most, sizeof *s->received);
@@ -175,7 +175,7 @@ void chex_rank_sum_destroy(struct chex_rank_sum *s) {
     free(s->values);
     free(s->received);
     free(s->result);
-    chex_reduce_plan_release(&s->plan);
+    chex_reduce_order_release(&s->plan);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);

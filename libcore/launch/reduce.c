@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reduce thread: it carries out a plan (launch/reduce_plan.h) bucket by bucket.
+ * The reduce thread: it carries out a plan (launch/reduce_order.h) bucket by bucket.
  *
  * Buckets start at multiples of their size. They are processed from the end of the vector to its
  * start, because backward completes the gradients in this order. After the last leaf, the messages
@@ -17,7 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "launch/reduce_plan.h"
+#include "launch/reduce_order.h"
 
 enum {
     BUCKET_BYTES = 4 << 20,
@@ -28,7 +28,7 @@ enum {
 struct chex_reduce {
     struct chex_reduce_config config;
     struct chex_reduce_memory memory;
-    struct chex_reduce_plan plan;
+    struct chex_reduce_order plan;
     int from;     /* first logical rank of this process */
     bool by_tree; /* the messages between processes are the plan's; else the library sums */
     size_t bucket, buckets;
@@ -175,7 +175,7 @@ static void set_error(struct chex_reduce *r, const struct chex_error *error) {
 /* Does the work that becomes possible when bucket k of a leaf is final. */
 static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
                                    struct chex_error *err) {
-    const struct chex_reduce_plan *plan = &r->plan;
+    const struct chex_reduce_order *plan = &r->plan;
     const struct chex_reduce_memory *m = &r->memory;
     const int begin = leaf ? plan->local_end[leaf - 1] : 0, end = plan->local_end[leaf];
     const bool last = leaf + 1 == plan->leaves;
@@ -194,7 +194,7 @@ static enum chex_status add_bucket(struct chex_reduce *r, int leaf, size_t k,
 
 /* Processes all buckets of one leaf. False ends the thread. */
 static bool add_leaf(struct chex_reduce *r, int leaf) {
-    const struct chex_reduce_plan *plan = &r->plan;
+    const struct chex_reduce_order *plan = &r->plan;
     struct chex_error err = {0};
     for (size_t k = 0; k < r->buckets; k++) {
         if (!wait_final(r, leaf, bucket_from(r, k)))
@@ -236,7 +236,7 @@ static void reset(struct chex_reduce *r) {
 }
 
 static enum chex_status allocate(struct chex_reduce *r, struct chex_error *err) {
-    const struct chex_reduce_plan *plan = &r->plan;
+    const struct chex_reduce_order *plan = &r->plan;
     const struct chex_reduce_memory *m = &r->memory;
     bool whole = true;
     r->vector = chex_alloc_zeroed((size_t)plan->vectors, sizeof *r->vector);
@@ -277,9 +277,9 @@ static enum chex_status set_up(struct chex_reduce *r, struct chex_error *err) {
     chex_reduce_run(V, size, config->coll->rank, &r->from, &to);
     r->by_tree = config->deterministic && !library_adds_alike(config);
     if (r->by_tree)
-        CHEX_TRY(chex_reduce_plan_init(&r->plan, V, r->from, to, size, err));
+        CHEX_TRY(chex_reduce_order_init(&r->plan, V, r->from, to, size, err));
     else
-        CHEX_TRY(chex_reduce_plan_init(&r->plan, to - r->from, 0, to - r->from, 1, err));
+        CHEX_TRY(chex_reduce_order_init(&r->plan, to - r->from, 0, to - r->from, 1, err));
     CHEX_TRY(allocate(r, err));
     reset(r);
     if (pthread_create(&r->thread, NULL, run, r) != 0)
@@ -327,7 +327,7 @@ void chex_reduce_destroy(struct chex_reduce *r) {
     free(r->vector);
     free(r->low);
     r->memory.free(r->memory.self, r->received);
-    chex_reduce_plan_release(&r->plan);
+    chex_reduce_order_release(&r->plan);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     free(r);

@@ -29,7 +29,7 @@ struct chex_paired_report {
 };
 
 /* The files that chex_paired_report_write creates, NULL-terminated. The first one is written last
- * of report/staging.h. */
+ * of report/publish.h. */
 extern const char *const chex_paired_report_files[];
 
 /* Prints a table for each comparison, and notes that explain the columns. */

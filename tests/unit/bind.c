@@ -51,7 +51,7 @@ static void check_rows(void) {
                                      .may_bind = true,
                                      .wanted_cpus = w->wanted};
         struct chex_binding b = {.note = ""};
-        enum chex_status st = chex_bind_plan(&in, w->machine, w->cpus, &b, &err);
+        enum chex_status st = chex_bind_choose(&in, w->machine, w->cpus, &b, &err);
         OK(st == CHEX_OK && strcmp(b.cpus, w->expect_cpus) == 0 &&
                strcmp(b.numa, w->expect_numa) == 0 && b.threads == w->threads &&
                b.narrowed == w->narrowed && (b.note[0] != '\0') == w->note,
@@ -71,7 +71,7 @@ static void check_long_lists(void) {
     struct chex_launch launch = {.rank = 1023, .size = 1024, .local_size = 16};
     struct chex_gpu_view view = {.visibility = CHEX_GPU_ALL, .node_count = 16};
     struct chex_binding b;
-    OK_CALL(chex_bind_plan(&in, "pack:2 numa:8 core:32 pu:2", every_second, &b, &err));
+    OK_CALL(chex_bind_choose(&in, "pack:2 numa:8 core:32 pu:2", every_second, &b, &err));
     OK(b.cpu_count == 512 && strcmp(b.cpus, every_second) == 0,
        "the list of every second of 1,024 CPUs is whole: %zu bytes", strlen(b.cpus));
     memset(launch.host, 'n', sizeof launch.host - 1);
@@ -86,18 +86,18 @@ static void check_long_lists(void) {
 static void check_edges(void) {
     struct chex_bind_input in = {.local_rank = 1, .local_size = 4, .may_bind = false};
     struct chex_binding b;
-    OK_CALL(chex_bind_plan(&in, dual, "0-15", &b, &err));
+    OK_CALL(chex_bind_choose(&in, dual, "0-15", &b, &err));
     OK(!b.narrowed && strcmp(b.cpus, "0-15") == 0 && b.threads == 4,
        "where binding is refused each rank takes its part of the threads: %d", b.threads);
-    OK_STATUS(chex_bind_plan(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "of the 2 CPUs");
-    OK_STATUS(chex_bind_plan(&in, "no such thing", "0", &b, &err), CHEX_E_ENV, err, "topology");
+    OK_STATUS(chex_bind_choose(&in, "core:2 pu:1", "7", &b, &err), CHEX_E_ENV, err, "of the 2 CPUs");
+    OK_STATUS(chex_bind_choose(&in, "no such thing", "0", &b, &err), CHEX_E_ENV, err, "topology");
 
     in = (struct chex_bind_input){.local_size = 1, .wanted_cpus = 2};
-    OK_CALL(chex_bind_plan(&in, dual, "3", &b, &err));
+    OK_CALL(chex_bind_choose(&in, dual, "3", &b, &err));
     OK(strstr(b.note, "SRUN_CPUS_PER_TASK") && strstr(b.note, "runs on 1 CPU "),
        "the note names the cure: %s", b.note);
     in.srun_cpus_set = true;
-    OK_CALL(chex_bind_plan(&in, dual, "3", &b, &err));
+    OK_CALL(chex_bind_choose(&in, dual, "3", &b, &err));
     OK(strstr(b.note, "slurm.conf"), "srun with an option has another note: %s", b.note);
 
     /* Every other CPU of 4,096: the list is longer than the field. */
@@ -106,7 +106,7 @@ static void check_edges(void) {
     for (int i = 0; i < 4096; i += 2)
         at += (size_t)snprintf(cpus + at, sizeof cpus - at, "%s%d", i ? "," : "", i);
     in = (struct chex_bind_input){.local_size = 1};
-    OK_CALL(chex_bind_plan(&in, "core:4096 pu:1", cpus, &b, &err));
+    OK_CALL(chex_bind_choose(&in, "core:4096 pu:1", cpus, &b, &err));
     OK(b.cpu_count == 2048 && strlen(b.cpus) == sizeof b.cpus - 1 &&
            strcmp(b.cpus + strlen(b.cpus) - 3, "...") == 0,
        "a long list is cut, the count is not");

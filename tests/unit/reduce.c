@@ -10,7 +10,7 @@
 
 #include "fixed_tree.h"
 #include "launch/rank_sum.h"
-#include "launch/reduce_plan.h"
+#include "launch/reduce_order.h"
 #include "thread_coll.h"
 
 static struct chex_error err;
@@ -280,12 +280,12 @@ static void check_failures(void) {
 
 /* Vectors that a process needs. */
 static int vectors(int V, int N, int r) {
-    struct chex_reduce_plan plan;
+    struct chex_reduce_order plan;
     int from, to;
     chex_reduce_run(V, N, r, &from, &to);
-    BAIL_UNLESS(chex_reduce_plan_init(&plan, V, from, to, N, NULL) == CHEX_OK, "no memory");
+    BAIL_UNLESS(chex_reduce_order_init(&plan, V, from, to, N, NULL) == CHEX_OK, "no memory");
     const int n = plan.vectors;
-    chex_reduce_plan_release(&plan);
+    chex_reduce_order_release(&plan);
     return n;
 }
 
@@ -310,14 +310,14 @@ static void check_plan(void) {
     OK(vectors(1, 1, 0) == 1, "one logical rank needs one vector");
     OK(vectors(8, 1, 0) == 4, "eight on one process need four");
     OK(vectors(5, 3, 1) == 2, "two that have no common parent need two");
-    struct chex_reduce_plan plan;
+    struct chex_reduce_order plan;
     bool small = true;
     for (int r = 0; r < 3; r++) {
         int from, to;
         chex_reduce_run(1 << 20, 3, r, &from, &to);
-        MUST(chex_reduce_plan_init(&plan, 1 << 20, from, to, 3, &err));
+        MUST(chex_reduce_order_init(&plan, 1 << 20, from, to, 3, &err));
         small = small && plan.cross_count < 64 && plan.vectors < 64;
-        chex_reduce_plan_release(&plan);
+        chex_reduce_order_release(&plan);
     }
     OK(small, "a million logical ranks on three processes: few messages, few vectors");
 }

@@ -334,8 +334,8 @@ static void conv_item(void *arg, size_t item, int worker) {
     const struct chex_param *p = &e->net->params[op->weight];
     struct partial dw = {.at = group ? e->wpart + (size_t)(group - 1) * p->count
                                      : job->grad + p->offset};
-    int from = (int)((int64_t)group * job->tiles / job->tile_groups);
-    int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_groups);
+    int from = (int)((int64_t)group * job->tiles / job->tile_runs);
+    int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_runs);
     if (e->ops[job->index].winograd) {
         chex_cpu_winograd_backward(job, from, to, span.first, span.channels, &e->scratch[worker],
                                    dw.at);
@@ -357,7 +357,7 @@ static void reduce_item(void *arg, size_t item, int worker) {
     const struct chex_param *p = &job->e->net->params[job->op->weight];
     size_t from = item * REDUCE, to = from + REDUCE < p->count ? from + REDUCE : p->count;
     float *dw = job->grad + p->offset;
-    for (int g = 1; g < job->tile_groups; g++) {
+    for (int g = 1; g < job->tile_runs; g++) {
         const float *part = job->e->wpart + (size_t)(g - 1) * p->count;
         for (size_t i = from; i < to; i++)
             dw[i] += part[i];
@@ -369,7 +369,7 @@ static void reduce_item(void *arg, size_t item, int worker) {
  * that all threads finish at about the same time. With few groups all of them are divided. */
 static void split_work(struct cpu_job *job) {
     enum { ITEMS = 8, CUT = 4 }; /* items per thread; spans of each group at the end */
-    const int threads = job->e->config.threads, groups = job->tile_groups;
+    const int threads = job->e->config.threads, groups = job->tile_runs;
     const int blocks = job->op->in_channels / CPU_CHANNELS;
     const bool many = 2 * groups >= ITEMS * threads || threads == 1;
     int spans = many ? CUT : (ITEMS * threads + groups - 1) / groups;
@@ -381,13 +381,13 @@ static void split_work(struct cpu_job *job) {
 
 void chex_cpu_conv_backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
-    job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
+    job->tile_runs = chex_cpu_conv_groups(e->net, job->index, job->tiles);
     split_work(job);
     if (e->ops[job->index].winograd)
         chex_cpu_winograd_prepare(job, true);
-    chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_groups - job->whole) * job->ranges),
+    chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_runs - job->whole) * job->ranges),
                   conv_item, job);
-    if (job->tile_groups > 1)
+    if (job->tile_runs > 1)
         chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,
                       reduce_item, job);
 }

@@ -306,7 +306,7 @@ static bool alloc_all(struct cpu_engine *e) {
     return ok;
 }
 
-enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err) {
+enum chex_status chex_cpu_lay_out(struct cpu_engine *e, struct chex_error *err) {
     const struct chex_net *net = e->net;
     e->ops = chex_cpu_alloc(e, (size_t)net->op_count, sizeof *e->ops);
     e->bufs = chex_cpu_alloc(e, (size_t)net->buffer_count, sizeof *e->bufs);

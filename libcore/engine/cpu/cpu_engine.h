@@ -200,7 +200,7 @@ struct cpu_job {
     const float *pixels;      /* of the batch */
     bool training;            /* use and gather batch statistics */
     struct cpu_tiling tiling; /* adapted to n */
-    int tiles, tile_groups;   /* a tile group is a run of tiles with one partial weight gradient */
+    int tiles, tile_runs;     /* a tile group is a run of tiles with one partial weight gradient */
     int ranges, range_channels; /* items per tile or group, and channels of each */
     int whole;                  /* backward: the first `whole` groups are not divided by channels */
     float *grad;
@@ -227,7 +227,7 @@ static inline size_t chex_cpu_tile_pixel(struct cpu_tiling t, struct cpu_tile ti
 struct cpu_job chex_cpu_job(struct cpu_engine *e, int index, const struct chex_batch *batch,
                             struct cpu_tiling largest);
 /* Decides all tilings and allocates all memory. */
-enum chex_status chex_cpu_plan(struct cpu_engine *e, struct chex_error *err);
+enum chex_status chex_cpu_lay_out(struct cpu_engine *e, struct chex_error *err);
 /* Allocates count * size zeroed bytes that the engine owns. NULL: out of memory. */
 void *chex_cpu_alloc(struct cpu_engine *e, size_t count, size_t size);
 

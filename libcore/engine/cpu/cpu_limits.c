@@ -12,8 +12,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/triad.h"
 #include "engine/cpu/cpu_engine.h"
+#include "engine/triad.h"
 
 enum { ROUNDS = 8, ITEMS = 16 /* per busy core and round */ };
 

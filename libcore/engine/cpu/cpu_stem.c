@@ -206,7 +206,7 @@ static void backward_item(void *arg, size_t item, int worker) {
     size_t partial = chex_cpu_stem_partial(e, op);
     float *dw = e->wpart + item * partial;
     memset(dw, 0, partial * sizeof *dw);
-    size_t groups = (size_t)job->tile_groups, tiles = (size_t)job->tiles;
+    size_t groups = (size_t)job->tile_runs, tiles = (size_t)job->tiles;
     for (size_t t = item * tiles / groups; t < (item + 1) * tiles / groups; t++) {
         struct cpu_tile tile = chex_cpu_tile(job->tiling, job->n, (int)t);
         int pixels = chex_cpu_tile_pixels(job->tiling, tile);
@@ -230,7 +230,7 @@ static double constant_gradient(const struct cpu_job *job, int row, int column, 
         if (row < rows.lo || row >= rows.hi || column < columns.lo || column >= columns.hi)
             continue;
         size_t at = (chex_cpu_stem_depth(job->op) + (size_t)i) * out + o;
-        for (int g = 0; g < job->tile_groups; g++)
+        for (int g = 0; g < job->tile_runs; g++)
             sum += (double)job->e->wpart[(size_t)g * partial + at];
     }
     return sum;
@@ -247,7 +247,7 @@ static void unfold_item(void *arg, size_t t, int worker) {
     for (size_t o = 0; o < out; o++) {
         double grey = 0;
         double one = constant_gradient(job, (int)t / op->kernel, (int)t % op->kernel, o);
-        for (int g = 0; g < job->tile_groups; g++)
+        for (int g = 0; g < job->tile_runs; g++)
             grey += (double)e->wpart[(size_t)g * partial + t * out + o];
         for (size_t c = 0; c < 3; c++)
             grad[(t * 3 + c) * out + o] =
@@ -257,8 +257,8 @@ static void unfold_item(void *arg, size_t t, int worker) {
 
 static void backward(struct cpu_job *job) {
     struct cpu_engine *e = job->e;
-    job->tile_groups = chex_cpu_conv_groups(e->net, job->index, job->tiles);
-    chex_pool_run(e->pool, (size_t)job->tile_groups, backward_item, job);
+    job->tile_runs = chex_cpu_conv_groups(e->net, job->index, job->tiles);
+    chex_pool_run(e->pool, (size_t)job->tile_runs, backward_item, job);
     chex_pool_run(e->pool, chex_cpu_stem_depth(job->op), unfold_item, job);
 }
 

@@ -130,7 +130,7 @@ enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
     init_fields(e, kernels, config);
     enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
     if (st == CHEX_OK)
-        st = chex_cpu_plan(e, err);
+        st = chex_cpu_lay_out(e, err);
     if (st != CHEX_OK)
         cpu_destroy(e);
     else
@@ -251,7 +251,7 @@ static uint64_t cpu_bytes_with_batch(void *self, int batch) {
         return UINT64_MAX;
     init_fields(other, e->k, &e->config);
     other->config.batch = batch;
-    const bool fits = chex_cpu_plan(other, NULL) == CHEX_OK;
+    const bool fits = chex_cpu_lay_out(other, NULL) == CHEX_OK;
     const uint64_t bytes = fits ? other->bytes : UINT64_MAX;
     cpu_destroy(other);
     return bytes;

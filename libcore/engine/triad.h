@@ -3,8 +3,8 @@
  * The loop that measures memory bandwidth (McCalpin's STREAM triad): one multiplication and one
  * addition per element, on arrays far larger than the caches.
  */
-#ifndef CHEX_BASE_TRIAD_H
-#define CHEX_BASE_TRIAD_H
+#ifndef CHEX_ENGINE_TRIAD_H
+#define CHEX_ENGINE_TRIAD_H
 
 #include <stddef.h>
 

@@ -11,7 +11,7 @@
  * leaves, one sends and the other receives. All processes walk the tree in the same order, so sends
  * and receives match and cannot deadlock.
  */
-#include "launch/reduce_plan.h"
+#include "launch/reduce_order.h"
 
 #include <limits.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ static int owner(int logical_ranks, int size, int leaf) {
 }
 
 struct builder {
-    struct chex_reduce_plan *plan;
+    struct chex_reduce_order *plan;
     int logical_ranks, size, from, to;
     int *freed_by; /* per vector: the leaf after which it is free again; -1: never used; BUSY: in
                       use */
@@ -40,7 +40,7 @@ struct builder {
 enum { BUSY = INT_MAX };
 
 static void take_vector(struct builder *b, int i) {
-    struct chex_reduce_plan *plan = b->plan;
+    struct chex_reduce_order *plan = b->plan;
     int v = 0;
     while (b->freed_by[v] == BUSY)
         v++;
@@ -53,7 +53,7 @@ static void take_vector(struct builder *b, int i) {
 }
 
 static void add_local(struct builder *b, int first, int middle, int last) {
-    struct chex_reduce_plan *plan = b->plan;
+    struct chex_reduce_order *plan = b->plan;
     int right = plan->leaf_vector[middle - b->from];
     plan->local[plan->local_count++] =
         (struct chex_reduce_op){CHEX_REDUCE_ADD, plan->leaf_vector[first - b->from], right};
@@ -62,7 +62,7 @@ static void add_local(struct builder *b, int first, int middle, int last) {
 }
 
 static void add_cross(struct builder *b, int first, int middle) {
-    struct chex_reduce_plan *plan = b->plan;
+    struct chex_reduce_order *plan = b->plan;
     const bool left_here = first >= b->from && first < b->to;
     const bool right_here = middle >= b->from && middle < b->to;
     struct chex_reduce_op op = {.action = CHEX_REDUCE_ADD};
@@ -97,10 +97,10 @@ static void visit(struct builder *b, int first, int end) {
         add_cross(b, first, first + half);
 }
 
-enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logical_ranks, int from,
-                                       int to, int size, struct chex_error *err) {
+enum chex_status chex_reduce_order_init(struct chex_reduce_order *plan, int logical_ranks, int from,
+                                        int to, int size, struct chex_error *err) {
     const int n = to - from;
-    struct chex_reduce_plan made = {.leaves = n};
+    struct chex_reduce_order made = {.leaves = n};
     struct builder b = {&made, logical_ranks, size, from, to, NULL};
     /* At most 31 nodes on each side of the run are shared with other processes. */
     enum { CROSS_MAX = 64 };
@@ -112,7 +112,7 @@ enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logica
     b.freed_by = chex_alloc_zeroed((size_t)n, sizeof *b.freed_by);
     if (!made.leaf_vector || !made.leaf_after || !made.local_end || !made.local || !made.cross ||
         !b.freed_by) {
-        chex_reduce_plan_release(&made);
+        chex_reduce_order_release(&made);
         free(b.freed_by);
         return chex_error_set(err, CHEX_E_RESOURCE, "out of memory for %d logical ranks", n);
     }
@@ -124,11 +124,11 @@ enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logica
     return CHEX_OK;
 }
 
-void chex_reduce_plan_release(struct chex_reduce_plan *plan) {
+void chex_reduce_order_release(struct chex_reduce_order *plan) {
     free(plan->leaf_vector);
     free(plan->leaf_after);
     free(plan->local_end);
     free(plan->local);
     free(plan->cross);
-    *plan = (struct chex_reduce_plan){0};
+    *plan = (struct chex_reduce_order){0};
 }

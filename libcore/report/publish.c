@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Publishes a set of result files in two steps. report/staging.h describes the protocol.
+ * Publishes a set of result files in two steps. report/publish.h describes the protocol.
  */
-#include "report/staging.h"
+#include "report/publish.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,13 +15,13 @@
 
 #define TEMPORARY ".eval.tmp."
 #define READY ".eval.ready"
-#define REPLACE ".replace." /* + NAME: a marker of chex_staging_replace */
+#define REPLACE ".replace." /* + NAME: a marker of chex_publish_replace */
 
 static enum chex_status no_memory(const char *dir, struct chex_error *err) {
     return chex_error_memory(err, "%s: the results", dir);
 }
 
-bool chex_staging_pending(const char *dir) {
+bool chex_publish_pending(const char *dir) {
     char *ready = chex_fs_join(dir, READY);
     const bool pending = ready && chex_fs_is_dir(ready);
     free(ready);
@@ -149,14 +149,14 @@ static enum chex_status remove_incomplete(const char *dir, struct chex_error *er
     return st;
 }
 
-enum chex_status chex_staging_recover(const char *dir, const char *key, struct chex_error *err) {
+enum chex_status chex_publish_recover(const char *dir, const char *key, struct chex_error *err) {
     CHEX_TRY(remove_incomplete(dir, err));
-    return chex_staging_pending(dir) ? publish(dir, key, err) : CHEX_OK;
+    return chex_publish_pending(dir) ? publish(dir, key, err) : CHEX_OK;
 }
 
-enum chex_status chex_staging_begin(const char *dir, const char *key, struct chex_staging *s,
+enum chex_status chex_publish_begin(const char *dir, const char *key, struct chex_publish *s,
                                     struct chex_error *err) {
-    *s = (struct chex_staging){.dir = dir, .key = key};
+    *s = (struct chex_publish){.dir = dir, .key = key};
     char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
     if (!path)
         return no_memory(dir, err);
@@ -170,7 +170,7 @@ enum chex_status chex_staging_begin(const char *dir, const char *key, struct che
     return CHEX_OK;
 }
 
-enum chex_status chex_staging_replace(const struct chex_staging *s, const char *name,
+enum chex_status chex_publish_replace(const struct chex_publish *s, const char *name,
                                       struct chex_error *err) {
     char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
     enum chex_status st = mark ? chex_fs_mkdirs(mark, err) : no_memory(s->dir, err);
@@ -178,8 +178,8 @@ enum chex_status chex_staging_replace(const struct chex_staging *s, const char *
     return st;
 }
 
-/* Step 2 of report/staging.h. */
-static enum chex_status make_ready(const struct chex_staging *s, struct chex_error *err) {
+/* Step 2 of report/publish.h. */
+static enum chex_status make_ready(const struct chex_publish *s, struct chex_error *err) {
     char *ready = chex_fs_join(s->dir, READY);
     enum chex_status st = ready ? CHEX_OK : no_memory(s->dir, err);
     if (st == CHEX_OK && rename(s->path, ready) != 0)
@@ -191,7 +191,7 @@ static enum chex_status make_ready(const struct chex_staging *s, struct chex_err
 }
 
 /* DIR/.eval.tmp.XXXXXX/NAME in an error text becomes DIR/NAME. */
-static void name_as_published(const struct chex_staging *s, struct chex_error *err) {
+static void name_as_published(const struct chex_publish *s, struct chex_error *err) {
     char *at = strstr(err->text, s->path);
     if (!at)
         return;
@@ -200,7 +200,7 @@ static void name_as_published(const struct chex_staging *s, struct chex_error *e
     memmove(at + dir, at + path + slash, strlen(at + path + slash) + 1);
 }
 
-enum chex_status chex_staging_end(struct chex_staging *s, enum chex_status st,
+enum chex_status chex_publish_end(struct chex_publish *s, enum chex_status st,
                                   struct chex_error *err) {
     struct chex_error ignored;
     if (!s->path)

@@ -2,7 +2,7 @@
  *
  * The STREAM triad, with non-temporal stores on x86-64.
  */
-#include "base/triad.h"
+#include "engine/triad.h"
 
 #if defined(__x86_64__)
 #include <emmintrin.h>

@@ -5,8 +5,8 @@
  * The value of a node is stored in the vector of its first leaf, at the process that owns this
  * leaf. So additions go to the left, and the root is vector 0 of process 0.
  */
-#ifndef CHEX_LAUNCH_REDUCE_PLAN_H
-#define CHEX_LAUNCH_REDUCE_PLAN_H
+#ifndef CHEX_LAUNCH_REDUCE_ORDER_H
+#define CHEX_LAUNCH_REDUCE_ORDER_H
 
 #include "base/error.h"
 
@@ -21,7 +21,7 @@ struct chex_reduce_op {
     int vector, other;
 };
 
-struct chex_reduce_plan {
+struct chex_reduce_order {
     int leaves;       /* logical ranks of this process */
     int vectors;      /* vectors needed */
     int *leaf_vector; /* [leaves] */
@@ -35,8 +35,8 @@ struct chex_reduce_plan {
 
 /* The plan for leaves [from, to) of a tree over [0, logical_ranks) with `size` processes. from and
  * to come from chex_reduce_run. */
-enum chex_status chex_reduce_plan_init(struct chex_reduce_plan *plan, int logical_ranks, int from,
-                                       int to, int size, struct chex_error *err);
-void chex_reduce_plan_release(struct chex_reduce_plan *plan); /* half-built and zeroed allowed */
+enum chex_status chex_reduce_order_init(struct chex_reduce_order *plan, int logical_ranks, int from,
+                                        int to, int size, struct chex_error *err);
+void chex_reduce_order_release(struct chex_reduce_order *plan); /* half-built and zeroed allowed */
 
 #endif
