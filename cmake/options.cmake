@@ -33,7 +33,9 @@ target_include_directories(chex_options INTERFACE ${CHEX_SOURCE_ROOT}/libcore)
 target_compile_options(chex_options INTERFACE -ffp-contract=off -fno-math-errno)
 if(CHEX_SANITIZE)
   target_compile_options(chex_options INTERFACE -fsanitize=${CHEX_SANITIZE}
-    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fno-omit-frame-pointer -fno-sanitize-recover=all
+    # Its functions come only with programs that clang++ links; here a module alone is C++.
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=vptr>)
   target_link_options(chex_options INTERFACE -fsanitize=${CHEX_SANITIZE})
 endif()
 
