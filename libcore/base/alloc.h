@@ -18,7 +18,7 @@ static inline void *chex_alloc_zeroed(size_t count, size_t size) {
 }
 
 /* Makes space for one more element of a growing array. array: address of the pointer to its
- * elements of `size` bytes, of which `count` are used. False: out of memory; nothing is changed. */
+ * elements of `size` bytes; `count` of them are used. False: out of memory; nothing is changed. */
 bool chex_alloc_grow(void *array, size_t count, size_t *capacity, size_t size);
 
 /* count * size bytes at a 64-byte boundary, content undefined. From 2 MiB on the start is on a 2

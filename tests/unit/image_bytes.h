@@ -110,7 +110,7 @@ static inline size_t cuts_that_pass(struct bytes *b, size_t from, const char *be
     return passed;
 }
 
-/* Files with one flipped bit, at byte `from` or after it, of which `good` is false. */
+/* Flips one bit at a time, at byte `from` or after it. Counts the files that `good` rejects. */
 static inline size_t flips_that_fail(struct bytes *b, size_t from,
                                      bool (*good)(const struct bytes *b)) {
     size_t failed = 0;
