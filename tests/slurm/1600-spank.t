@@ -6,9 +6,12 @@
 # slurmd asks at its start which plugins have an epilog.
 plugin=${CHEX_TEST_BUILD:-$(cd "$(dirname "$0")/../.." && pwd)/build/debug}/lib/spank_chexnet.so
 [ -f "$plugin" ] || slurm_skip "built without slurm/spank.h"
-slurm_fixture --own --set TaskPlugin=task/none --plugstack "required $plugin"
+slurm_fixture --own --set TaskPlugin=task/none --plugin "$plugin"
 have chex-env || skip_all "chex-env is not built"
 chmod 1777 .
+# Only root may enter its home, where a checkout can be: plain users have an installed copy.
+plugin=$CLUSTER/spank_chexnet.so prefix=$SCRATCH/opt
+cmake --install "$BUILD" --prefix "$prefix" >/dev/null || exit 1
 
 is "$(nm -D --defined-only "$plugin" | awk '{ print $3 }' | sort | tr '\n' ' ')" \
     "plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_job_epilog \
@@ -21,7 +24,7 @@ is "$(readelf -d "$plugin" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | tr '\n' ' ')
 base=$CLUSTER/spool/stage
 mkdir -m 755 "$CLUSTER"/spool.n0/stage "$CLUSTER"/spool.n1/stage
 plugins() { echo "required $plugin $*" >"$CLUSTER/plugstack.conf"; }
-plugins "prefix=$BUILD"
+plugins "prefix=$prefix"
 # As a plain user on both nodes.
 step() { timeout -k 5 "$CHEX_TEST_WAIT" setpriv --reuid=nobody --regid=nogroup --clear-groups \
     srun -N2 --ntasks-per-node=2 "$@" </dev/null; }
@@ -56,7 +59,7 @@ for file in "$PWD/tree/lib/chexnet/spank_chexnet.so" "$PWD/link.so"; do
     expect_status 0 in_job -n1 --chexnet-preflight true
     is "$(out)" "of the tree" "without prefix= ${file##*/} runs the chex-env of its own tree"
 done
-plugins "prefix=$BUILD"
+plugins "prefix=$prefix"
 if [ -e "$BUILD/lib/chexnet-mpi.so" ] && have chex-train; then
     phantom_shards 40 2
     train=(chex-train --model densenet_tiny --data shards --output run --engine cpu --threads 1 --image-size 32 --batch-size 4
@@ -82,7 +85,7 @@ echo shard >data/a.h5
 chmod -R a+rX data
 expect_status 255 step "--chexnet-stage=$PWD/data" true
 like "$(err)" "stage= is missing in plugstack.conf" "without a folder for it staging is refused"
-plugins "prefix=$BUILD stage=$base"
+plugins "prefix=$prefix stage=$base"
 cat >look.sh <<'EOF'
 [ "$CHEX_DATA" = "$CHEXNET_STAGED" ] && stat -c '%U %a' "$CHEXNET_STAGED/.." && cat "$CHEX_DATA/a.h5"
 EOF
@@ -120,7 +123,7 @@ ok $? "after a cancelled job nothing is left, whatever its user made" || diag "$
 is "$(cat outside/file)" precious "what links lead to stays"
 
 # A process of the user stops those that remove the files.
-plugins "prefix=$BUILD stage=$base limit=1"
+plugins "prefix=$prefix stage=$base limit=1"
 echo 'while :; do ! pkill -STOP -u nobody -x find || touch stopped; done' >stop.sh
 setsid nsenter -t "$(pgrep -P "$(cat "$CLUSTER/n0.pid")" | head -n 1)" -m -p --wd="$PWD" \
     setpriv --reuid=nobody --regid=nogroup --clear-groups bash stop.sh &
@@ -131,7 +134,7 @@ is "$(ls stopped) $(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" "stopped " "
 is "$(pgrep -u nobody -x find)" "" "the stopped processes are killed"
 kill -9 -- -$stopper
 rm -rf "$CLUSTER"/spool.n[01]/stage/*
-plugins "prefix=$BUILD stage=$base"
+plugins "prefix=$prefix stage=$base"
 
 # Root takes no folder that others could have prepared.
 chmod 777 "$CLUSTER"/spool.n0/stage "$CLUSTER"/spool.n1/stage
@@ -145,7 +148,7 @@ expect_status 4 step "--chexnet-stage=$PWD/data" true
 is "$(ls elsewhere)" "" "a base folder that is a link is not followed"
 
 # ---- variables ----
-plugins "prefix=$BUILD set=NCCL_SOCKET_IFNAME=ib0"
+plugins "prefix=$prefix set=NCCL_SOCKET_IFNAME=ib0"
 show() { step --export=ALL "$@" bash -c 'echo "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS $NCCL_DEBUG $NCCL_SOCKET_IFNAME"'; }
 expect_status 0 show --chexnet-env
 like "$(out)" "^([0-9]+) \1 WARN ib0$" "threads, NCCL and the site's variables are set"

@@ -12,9 +12,10 @@ options=(--nodes "$nodes" --set TaskPlugin=task/none --set KillWait=20
     --set "PartitionName=low $all Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
 PartitionName=high $all PriorityTier=10 PreemptMode=OFF")
 [ ! -f "$build/lib/spank_chexnet.so" ] ||
-    options+=(--plugstack "required $build/lib/spank_chexnet.so prefix=$build")
+    options+=(--plugin "$build/lib/spank_chexnet.so")
 slurm_fixture --own "${options[@]}"
 need_training
+[ ! -f "$CLUSTER/spank_chexnet.so" ] || echo "required $CLUSTER/spank_chexnet.so prefix=$BUILD" >"$CLUSTER/plugstack.conf"
 
 is "$NODES $(in_job -N"$NODES" hostname | sort -u | wc -l)" "$nodes $nodes" "a job runs on all nodes"
 expect_status 0 in_job -N"$NODES" chex-env

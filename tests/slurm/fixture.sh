@@ -31,7 +31,7 @@ options of start:
   --nodes N          2 to 16 nodes; 2 if not given
   --set KEY=VALUE    a line of slurm.conf, in place of the fixture's own line of that KEY
   --fragment FILE    lines to append to slurm.conf
-  --plugstack LINE   a line of plugstack.conf, such as 'required /path/plugin.so'
+  --plugin FILE      a required SPANK plugin; every user can read the copy in the cluster's folder
   --disk SIZE        a file system of SIZE, such as 100m, in DIR/disk, for all nodes
   --network own      a network for each node, and Slurm's default TreeWidth
   --spool SIZE       a file system of SIZE for the spool folder of each node, DIR/spool.NODE
@@ -204,7 +204,11 @@ write_files() {
         mknod -m 666 "$dir/dev/nvidia$((2 * i + 1))" c 1 3 || return 1
         echo "NodeName=n$i Name=gpu File=$dir/dev/nvidia[$((2 * i))-$((2 * i + 1))]" >>"$dir/gres.conf"
     done
-    printf '%s\n' "${plugstack[@]}" >"$dir/plugstack.conf"
+    : >"$dir/plugstack.conf"
+    for line in "${plugins[@]}"; do
+        cp "$line" "$dir/" || return 1
+        echo "required $dir/${line##*/}" >>"$dir/plugstack.conf"
+    done
     configuration >"$dir/slurm.conf"
     for line in "${settings[@]}"; do
         sed -i "/^${line%%=*}=/d" "$dir/slurm.conf"
@@ -239,7 +243,7 @@ idle_nodes() {
 
 start() {
     dir=${1-} port=${2-} fragment='' owner=''
-    settings=() plugstack=('') nodes=2 disk='' spool='' own_network=''
+    settings=() plugins=() nodes=2 disk='' spool='' own_network=''
     [[ $dir = /* && $port =~ ^[0-9]+$ ]] || fail "start needs an absolute DIR and a PORT"
     [ ${#dir} -le 60 ] || fail "$dir: ${#dir} characters; socket names allow 60"
     shift 2
@@ -249,7 +253,7 @@ start() {
         --set) settings+=("$2") ;;
         --nodes) nodes=$2 ;;
         --fragment) fragment=$2 ;;
-        --plugstack) plugstack+=("$2") ;;
+        --plugin) plugins+=("$2") ;;
         --disk) disk=$2 ;;
         --network)
             [ "$2" = own ] || fail "--network $2: expected own"

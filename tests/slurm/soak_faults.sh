@@ -93,7 +93,7 @@ for kind in "${order[@]}"; do
     if [[ $kind != s[or]* ]]; then
         await 120 trains && strike "$kind"
     fi
-    await 400 ended
+    await $((2 * CHEX_TEST_WAIT)) ended # two starts, and what the fault costs
     name="fault $i, $kind on $node"
     state=$(scontrol show job "$job")
     left_out=$({ sed -n 's/^\(n[0-9]*\): .*; left out$/\1/p' $run.log
