@@ -188,9 +188,8 @@ def main(folder):
     write(f"{folder}/foreign.h5", *good(), chunks=(1, SIZE, SIZE), compression="gzip")
     with h5py.File(f"{folder}/good.h5") as f:
         place = struct.pack("<QQ", f["image"].id.get_offset(), PIXELS.nbytes)
-    size = os.path.getsize(f"{folder}/good.h5")
     patched(folder, "far-image", place, struct.pack("<QQ", 1 << 40, PIXELS.nbytes))
-    lines.append("far-image.h5\topen\timages end at byte 1099511628544, the file has " + str(size))
+    lines.append("far-image.h5\topen\timage")  # HDF5 1.14 finds it before chexnet does
     with open(f"{folder}/good.h5", "rb") as f:
         data = f.read()
     for name, content, message in (

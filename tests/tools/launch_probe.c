@@ -76,6 +76,9 @@ static enum chex_status exchange(struct chex_launch *launch, const struct settin
     struct card *all = calloc((size_t)launch->size, sizeof *all);
     bool right = true, synchronised = true;
     enum chex_status st = all ? CHEX_OK : chex_error_set(err, CHEX_E_RESOURCE, "out of memory");
+    /* On a busy machine the other ranks would come too late, too. */
+    if (st == CHEX_OK && s->missing >= 0)
+        st = chex_launch_exchange(launch, "start", "", 1, all, 60000, err);
     for (int round = 0; round < s->rounds && st == CHEX_OK; round++) {
         if (launch->rank == s->late)
             chex_clock_sleep_ms((unsigned)s->late_ms);
