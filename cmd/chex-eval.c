@@ -3,6 +3,8 @@
  * chex-eval: computes AUROCs with confidence intervals from a checkpoint and a split of shards. The
  * work is in libcore/evaluate.
  */
+#include "base/result.h"
+#include "base/text.h"
 #include "command.h"
 #include "eval_commands.h"
 #include "launch/world.h"
@@ -12,6 +14,20 @@ const struct chex_opt_program *const eval_subcommands[] = {
     &eval_score_program, &eval_compare_program, &eval_predict_program, &eval_deploy_program,
     &eval_cam_program,   &eval_export_program,  &eval_card_program,    NULL,
 };
+
+enum chex_status eval_write_file(const struct chex_eval_settings *s, const char *schema,
+                                 enum chex_status (*write)(const struct chex_eval_settings *s,
+                                                           struct chex_error *err),
+                                 struct chex_error *err) {
+    if (s->common.json && s->output)
+        CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
+    CHEX_TRY(write(s, err));
+    if (!s->common.json)
+        return CHEX_OK;
+    json_t *result =
+        chex_result(CHEX_FIELD("schema", schema), CHEX_FIELD("version", 1), CHEX_MEMBER(s, output));
+    return chex_result_print(stdout, result, NULL, JSON_INDENT(1), err);
+}
 
 int main(int argc, char **argv) {
     preempt_ignore();

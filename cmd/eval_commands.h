@@ -25,6 +25,12 @@ extern const struct chex_opt_program eval_program, eval_score_program, eval_comp
     eval_card_program;
 extern const struct chex_opt_program *const eval_subcommands[];
 
+/* `write` writes the file --output. --json then prints an object with `schema` and `output`. */
+enum chex_status eval_write_file(const struct chex_eval_settings *s, const char *schema,
+                                 enum chex_status (*write)(const struct chex_eval_settings *s,
+                                                           struct chex_error *err),
+                                 struct chex_error *err);
+
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct chex_eval_settings, field)
 #define EVAL_CHECKPOINT_ROWS                                                                       \

@@ -26,7 +26,7 @@ static const struct chex_opt export_opts[] = {
 static enum chex_status run_export(struct chex_opt_set *set, void *settings,
                                    struct chex_error *err) {
     (void)set;
-    return chex_evaluate_export(settings, err);
+    return eval_write_file(settings, "chexnet-eval-export", chex_evaluate_export, err);
 }
 
 const struct chex_opt_program eval_export_program = {

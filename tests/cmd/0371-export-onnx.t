@@ -79,7 +79,8 @@ else
     skip "no python3 with h5py and numpy here" 6
 fi
 
-expect_status 0 chex-eval export --checkpoint run-densenet_tiny/last.h5 --output again.onnx
+expect_status 0 chex-eval export --checkpoint run-densenet_tiny/last.h5 --output again.onnx --json
+like "$(out)" '"output": "again.onnx"' "export --json prints an object with the new file"
 cmp -s densenet_tiny.onnx again.onnx
 ok $? "two exports are equal, byte for byte"
 expect_status 0 chex-eval export --checkpoint run-densenet_tiny/last.h5 --output other.onnx --image-size 224

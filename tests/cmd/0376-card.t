@@ -45,7 +45,9 @@ fi
 expect_status 2 chex-eval card --evaluation results --output cards/card.md
 error_line 'cards/card.md exists: say --force' "an existing card is kept"
 cp cards/card.md before.md
-expect_status 0 chex-eval card --evaluation results --output cards/card.md --force
+expect_status 0 chex-eval card --evaluation results --output cards/card.md --force --json
+is "$(tr -d ' \n' <out)" '{"schema":"chexnet-eval-card","version":1,"output":"cards/card.md"}' \
+    "card --json prints an object with the new file"
 cmp -s before.md cards/card.md
 ok $? "the same folder gives the same card"
 
