@@ -18,6 +18,22 @@ help_options() {
     } | sort -u
 }
 
+# Choices that the item of their option in a manual page does not have. stdin: the text of a help.
+choices_missing() { # PAGE
+    awk '
+        function put() {
+            if (match(text, /\([a-z0-9-]+(, [a-z0-9-]+)+\)/)) print name, substr(text, RSTART + 1, RLENGTH - 2)
+            text = ""
+        }
+        /^  (    |-., )--[a-z]/ { put(); name = $0; sub(/^.*  ?--/, "", name); sub(/[ =].*/, "", name) }
+        { sub(/^ +/, ""); text = text " " $0 }
+        /^$/ { put() }
+        END { put() }' | sort -u | while read -r name list; do
+        item=$(awk -v name="$name" '/^\.It Fl/ { gsub(/\\/, ""); on = ($0 " ") ~ (" -" name " ") } on' "$1")
+        for value in ${list//,/}; do [[ $item == *$value* ]] || echo "--$name: $value"; done
+    done
+}
+
 man_options() {
     sed -n 's/^\.It \(Fl . , \)\{0,1\}Fl \\-\([a-z0-9-]*\).*/--\2/p' "$1" | sort -u
 }
@@ -31,7 +47,7 @@ completed() {
 
 found=0
 for command in chex-shard chex-train chex-eval chex-env; do
-    have "$command" || { skip "$command is not built" 8; continue; }
+    have "$command" || { skip "$command is not built" 9; continue; }
     found=1
     page=$SOURCE/share/man/$command.1
     [ -f "$page" ]
@@ -40,6 +56,10 @@ for command in chex-shard chex-train chex-eval chex-env; do
         "$command: help and manual page name the same options"
     top=$(_chex_options "$(_chex_help "$command")" | sort -u)
     is "$(completed "$command" -- | sort -u)" "$top" "$command: so does the completion"
+    is "$({
+        "$command" --help all
+        for sub in $(_chex_subcommands "$("$command" --help)"); do "$command" "$sub" --help all; done
+    } | choices_missing "$page")" "" "$command: the manual page has all choices of each option"
     for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT FILES "EXIT STATUS" EXAMPLES; do
         # EXAMPLES is near the top, where mdoc allows only a subsection.
         grep -qxi ".S[hs] $section" "$page" || echo "no $section"
