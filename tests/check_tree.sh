@@ -13,6 +13,8 @@ Prints one line for each fault and exits with 1 if there is any. The checks:
   layers    a folder of libcore includes only folders before it in the list of libcore/CMakeLists.txt
   names     no two source files have the same name, and no two headers of libcore define the same one
   commands  each command that a script calls is in a package that share/packages.sh installs for it
+  changed   each path and each pattern of tests/changed.txt matches something
+  examples  the diffs of doc/add fit the tree, and what they make of libcore and cmd compiles
   format    clang-format would change nothing
   analyser  cppcheck finds nothing
 The files are those of libcore, cmd and slurm; for commands: every shell script. --root names another tree of the same layout.
@@ -150,6 +152,78 @@ check_commands() {
     )
 }
 
+# Each branch of a regular expression of tests/changed.txt matches a test. A group ends its branch.
+check_changed() {
+    local names prefix regex branch
+    cd "$root" || return
+    names=$(find tests/{unit,op,gpu,gpu-dnn,fuzz,cmd,slurm} -maxdepth 1 -name '*.[ct]*' 2>/dev/null |
+        sed -E 's|^tests/([^/]*)/([^.]*).*|\1-\2|')
+    grep -v '^#' tests/changed.txt | while read -r prefix regex; do
+        compgen -G "$prefix*" >/dev/null || echo "tests/changed.txt: no path begins with $prefix"
+        [ "$regex" != - ] || continue
+        sed -E ':a; s/(^|\|)([^|()]*)\(([^|()]*)\|/\1\2(\3)|\2(/; ta; s/[()]//g; s/\|/\n/g' <<<"$regex" |
+            while read -r branch; do
+                grep -qE -- "$branch" <<<"$names" || echo "tests/changed.txt: $prefix: $branch matches no test"
+            done
+    done
+}
+
+# The files that the diff of PAGE makes of this tree, in folder TO. Prints the hunks that do not fit.
+apply_example() { # PAGE TO
+    awk -v page="${1#"$root/"}" -v from="$root/" -v to="$2/" '
+        function whole(name,    all, line) {
+            while ((getline line <name) > 0) all = all line "\n"
+            close(name)
+            return "\n" all
+        }
+        function apply(    at, rest) {
+            if (before after == "") return
+            if (!(file in text)) text[file] = whole(from file)
+            at = index(text[file], "\n" before)
+            rest = substr(text[file], at + length(before))
+            if (!at || (before == "" ? rest != "\n" : index(rest, "\n" before)))
+                print page ": a hunk of " file " is not once in it: " substr(before, 1, index(before, "\n") - 1)
+            else
+                text[file] = substr(text[file], 1, at) after substr(rest, 2)
+            before = after = ""
+        }
+        /^```/ { apply(); inside = /^```diff/; next }
+        !inside { next }
+        /^\+\+\+ / { apply(); file = substr($0, 5); next }
+        /^@@/ { apply(); next }
+        !/^\+/ { before = before substr($0, 2) "\n" }
+        !/^-/ { after = after substr($0, 2) "\n" }
+        END {
+            for (file in text) {
+                folder = to file
+                sub(/[^\/]*$/, "", folder)
+                system("mkdir -p " folder)
+                printf "%s", substr(text[file], 2) >(to file)
+            }
+        }' "$1"
+}
+
+# The examples of doc/add fit the tree, and their files of libcore and cmd compile. A header of a library
+# that is not installed is no fault.
+check_examples() {
+    local made page file flags
+    made=$(mktemp -d) || return
+    read -ra flags < <(pkg-config --silence-errors --cflags hdf5 libpng jansson)
+    for page in "$root"/doc/add/*.md; do
+        apply_example "$page" "$made"
+        (cd "$made" && find libcore cmd -name '*.c' 2>/dev/null | sort) | while read -r file; do
+            (
+                cd "$root" || exit
+                "${CC:-cc}" -std=c11 -D_GNU_SOURCE -DCHEXNET_VERSION='""' "${flags[@]}" -Wall -fsyntax-only \
+                    -iquote"$made/libcore" -iquotelibcore -iquote"$made/cmd" -iquotecmd -iquote"${file%/*}" \
+                    "$made/$file" 2>&1 </dev/null | sed -nE "s|^$made/|${page#"$root/"}: |; /fatal error: [a-z0-9_]*\.h:/d; / (error|warning): /p"
+            )
+        done
+        rm -rf "${made:?}"/*
+    done
+    rm -rf "$made"
+}
+
 check_format() {
     (cd "$root" && sources c h cu cuh | xargs clang-format --dry-run 2>&1 | grep 'warning:')
 }
@@ -180,7 +254,7 @@ while [ $# -gt 0 ]; do
         root=$(cd "$2" && pwd)
         shift
         ;;
-    heads | layers | names | commands) checks+=("$1") ;;
+    heads | layers | names | commands | changed | examples) checks+=("$1") ;;
     format) needs clang-format && checks+=("$1") ;;
     analyser) needs cppcheck && checks+=("$1") ;;
     *)
@@ -197,6 +271,8 @@ faults=$(for check in "${checks[@]}"; do
     layers) check_layers ;;
     names) check_names ;;
     commands) check_commands ;;
+    changed) (check_changed) ;;
+    examples) check_examples ;;
     format) check_format ;;
     analyser) check_analyser ;;
     esac

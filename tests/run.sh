@@ -180,7 +180,7 @@ stage_lint() {
         -o -name '*.bash' -o -name '*.sbatch' -o -path .ci/run \) -type f 2>/dev/null | sort)
     check_scripts "${scripts[@]}"
     # Other versions format otherwise and find other things: those of Debian 12 decide.
-    local form=(heads layers names commands) tool version check
+    local form=(heads layers names commands changed examples) tool version check
     while read -r tool version check; do
         if ! command -v "$tool" >/dev/null; then
             skip "$check of the source tree" "$tool is not installed"
@@ -341,7 +341,7 @@ stage_changed() {
         [[ ! $file =~ \.(sh|t|bash|sbatch)$ || ! -f $file ]] || scripts+=("$file")
     done
     [ ${#scripts[@]} = 0 ] || check_scripts "${scripts[@]}"
-    check "form of the source tree" tests/check_tree.sh heads layers names commands format
+    check "form of the source tree" tests/check_tree.sh heads layers names commands changed examples format
     [ -n "$pattern" ] || return 0
     [ "$pattern" != all ] || pattern=''
     build release && run_ctest release -LE '^races$'

@@ -65,10 +65,10 @@ put() {
     mkdir -p "tree/${1%/*}"
     printf '/* SPDX-License-Identifier: Apache-2.0\n *\n * A file of the small tree.\n */\n%s' "$2" >"tree/$1"
 }
-checks=(heads layers names commands)
+checks=(heads layers names commands changed examples)
 have clang-format && checks+=(format)
 have cppcheck && checks+=(analyser)
-mkdir -p tree/{libcore,cmd,share,slurm,tests}
+mkdir -p tree/{libcore,cmd,share,slurm,tests/unit,doc/add}
 cp "$SOURCE/.clang-format" tree/
 printf 'set(layers base launch\n  train)\n' >tree/libcore/CMakeLists.txt
 put libcore/base/one.h $'int chex_one(void);\n'
@@ -85,6 +85,22 @@ names=(frob "$(git status)" # frob
 timeout -k 5 60 env A=frob pgrep -f "frob; knead ${names[*]#frob (}" >knead 2>&1 || later $((1 + (2))); awk '{ frob }'
 END
 printf 'grep a | sort\nsrun true\n' >tree/slurm/site.sh
+touch tree/tests/unit/one.c
+printf 'libcore/base/ ^unit-(one|o)\ncmd -\n' >tree/tests/changed.txt
+cat >tree/doc/add/one.md <<'END'
++++ outside of a diff
+```diff
++++ libcore/train/two.c
+@@
+ int chex_two(void);
+-int chex_two(void) { return chex_one(); }
++int chex_two(void) { return chex_one() + CHEX_ADDED; }
++++ libcore/base/one.h
+@@
+ int chex_one(void);
++enum { CHEX_ADDED };
+```
+END
 expect_status 0 "$SOURCE/tests/check_tree.sh" --root tree "${checks[@]}"
 is "$(out)" "" "check_tree.sh: a sound tree has no fault; words, texts and patterns of a script are no commands"
 
@@ -102,6 +118,9 @@ nice timeout 5 jqx .a
 X=1 whisk; ls
 ps | `carve`
 END
+printf 'libcore/none/ ^unit-(one|gone)\n' >tree/tests/changed.txt
+sed 's/CHEX_ADDED };/CHEX_OTHER };/' tree/doc/add/one.md >tree/doc/add/stale.md
+sed 's/^ int chex_one/ int chex_old/' tree/doc/add/one.md >tree/doc/add/old.md
 printf 'git status\n' >tree/share/first.sh
 printf 'pgrep a\n' >tree/slurm/site.sh
 expect_status 1 "$SOURCE/tests/check_tree.sh" --root tree "${checks[@]}"
@@ -120,6 +139,10 @@ layers|libcore/base/up.c:5: layer base includes train/two.h, which is in a layer
 layers|libcore/base/up.c:6: includes nowhere/two.h, which is in no layer|an include of no layer is found
 names|two.c: more than one file: cmd/two.c libcore/train/two.c|two files of one name are named
 names|train/four.h:5:6: defined twice:.*chex_three|two headers that define one name are named
+changed|tests/changed.txt: no path begins with libcore/none/|a path of changed.txt that does not exist is named
+changed|tests/changed.txt: libcore/none/: \^unit-gone matches no test|a pattern that matches no test is named
+examples|doc/add/old.md: a hunk of libcore/base/one.h is not once in it: int chex_old\(void\);|an example that no longer fits is named
+examples|doc/add/stale.md: libcore/train/two.c:.*CHEX_ADDED|an example that does not compile is named
 format|libcore/train/odd.c:5:.*clang-format|a line that clang-format would change is named
 analyser|libcore/train/wild.c:8: error \[arrayIndexOutOfBounds\]|the analyser's finding is named
 END
