@@ -102,6 +102,7 @@ static inline struct chex_net *small_net(const char *model, int classes) {
     }
     net = chex_net_new(model, classes);
     BAIL_UNLESS(net, "out of memory");
+    net->init = CHEX_INIT_RESNET;
     (dense ? small_densenet : small_resnet)(net);
     BAIL_UNLESS(chex_net_finish(net, &err) == CHEX_OK, "%s", err.text);
     return net;

@@ -13,6 +13,7 @@
 
 static struct chex_net *tiny_net(int classes) {
     struct chex_net *n = chex_net_new("tiny", classes);
+    n->init = CHEX_INIT_RESNET;
     int a = chex_net_add_buffer(n, 4), b = chex_net_add_buffer(n, 8);
     chex_net_add_conv(n, "", "features.conv0", CHEX_IMAGE_OPERAND, a, 0, 4, 3, 1);
     int bn = chex_net_add_bn(n, TINY_LAYER "norm1", a, 4);

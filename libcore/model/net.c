@@ -249,6 +249,9 @@ static void mark_final(struct chex_net *net) {
 enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
     if (failed(net))
         return chex_error_memory(err, "a network");
+    if (!net->init)
+        return chex_error_set(err, CHEX_E_FAIL, "network %s: no rule of initial values (init)",
+                              net->model);
     CHEX_TRY(lay_out(net, err));
     mark_final(net);
     return CHEX_OK;

@@ -92,8 +92,9 @@ struct chex_op {
                              [final_from, param_count) are final */
 };
 
-/* Rules of torchvision for initial values; chex_net_init_state explains them. */
-enum chex_net_init { CHEX_INIT_RESNET, CHEX_INIT_DENSENET };
+/* Rules of torchvision for initial values; chex_net_init_state explains them. A network must
+ * choose: chex_net_finish refuses 0. */
+enum chex_net_init { CHEX_INIT_RESNET = 1, CHEX_INIT_DENSENET };
 
 struct chex_net {
     const char *model; /* "densenet121" */

@@ -41,6 +41,7 @@ static struct chex_operand bottleneck(struct chex_net *net, int stage, int block
 }
 
 void chex_net_build_resnet50(struct chex_net *net) {
+    net->init = CHEX_INIT_RESNET;
     const struct chex_operand z = conv_bn(net, "", "conv1", "bn1", CHEX_IMAGE_OPERAND, STEM, 7, 2);
     struct chex_operand x = {chex_net_add_buffer(net, STEM), STEM, CHEX_NET_NONE};
     chex_net_add_pool(net, "maxpool", CHEX_OP_MAXPOOL, z, x.buffer);

@@ -25,6 +25,7 @@ static struct chex_net *make_net(void) {
     enum { BLOCK = SMALL_STEM + 2 * 32 };
     struct chex_error err = {0};
     struct chex_net *n = chex_net_new(setting.model, CLASSES);
+    n->init = CHEX_INIT_RESNET;
     char name[CHEX_NET_NAME_BYTES];
     const int x = small_stem(n, BLOCK);
     for (int k = 0, channels = SMALL_STEM; k < 2; k++, channels += 32) {

@@ -80,6 +80,7 @@ static void residuals(struct chex_net *net) {
 static struct chex_net *build(void (*fill)(struct chex_net *net)) {
     struct chex_error err = {0};
     struct chex_net *net = chex_net_new("test", CLASSES);
+    net->init = CHEX_INIT_RESNET;
     fill(net);
     BAIL_UNLESS(chex_net_finish(net, &err) == CHEX_OK, "%s", err.text);
     return net;

@@ -43,6 +43,7 @@ static struct chex_net *make_small(void) {
     struct chex_error err = {0};
     struct chex_net *net = chex_net_new("small", CLASSES);
     need(net, CHEX_E_RESOURCE, "memory", "out of memory");
+    net->init = CHEX_INIT_RESNET;
     struct chex_operand x = CHEX_IMAGE_OPERAND;
     for (int i = 0; i <= LAYERS; i++, net->layer++) {
         char name[CHEX_NET_NAME_BYTES];

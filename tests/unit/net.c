@@ -93,6 +93,10 @@ int main(void) {
     OK_STATUS(chex_net_create("vgg16", 14, &net, &err), CHEX_E_USAGE, err, "vgg16");
     OK(strstr(err.text, "expected densenet121 or ") && !strstr(err.text, "tiny"),
        "messages list the networks without those of tests: %s", err.text);
+    BAIL_UNLESS((net = chex_net_new("new", 14)), "out of memory");
+    OK_STATUS(chex_net_finish(net, &err), CHEX_E_FAIL, err,
+              "network new: no rule of initial values");
+    chex_net_destroy(net);
     check_recognised("densenet121", false);
     check_recognised("densenet_tiny", false);
     check_recognised("resnet50", true);
