@@ -166,12 +166,12 @@ phantom_set() {
             --fractions 0.6,0.2,0.2 --output set -q "${@:2}" >set.out || fail "a set of phantoms"
 }
 
-# wait_for COMMAND...: until the command succeeds.
+# wait_for COMMAND...: until the command succeeds. $wait_pause: seconds between two looks.
 wait_for() {
     local end=$((SECONDS + CHEX_TEST_WAIT))
     until "$@"; do
         [ $SECONDS -lt $end ] || { fail "waited $CHEX_TEST_WAIT s for: $*"; return 1; }
-        sleep 0.03
+        sleep "${wait_pause:-0.03}"
     done
 }
 # wait_in_run PID COMMAND...: until the command succeeds or the process has ended. For moments that pass soon.

@@ -25,10 +25,10 @@ unlike "$(env)" '^(OMPI_[^M]|PMIX|SLURM_JOB)' "the environment comes from the fi
 # A daemon that crashes, as slurmd does now and then, is started again; the job goes on.
 in_job -N2 sh -c ': >up-$SLURM_PROCID; until [ -e crashed ]; do sleep 0.05; done; hostname' >hosts &
 job=$!
-await [ -e up-0 ] && await [ -e up-1 ]
+wait_for [ -e up-0 ] && wait_for [ -e up-1 ]
 # shellcheck disable=SC2046
 kill -ABRT $(processes slurmd)
-await eval '[ "$(cat "$CLUSTER"/log/n?.out | grep -c "is started again")" = 2 ]'
+wait_for eval '[ "$(cat "$CLUSTER"/log/n?.out | grep -c "is started again")" = 2 ]'
 touch crashed
 wait $job
 is "$? $(sort hosts | tr '\n' ' ')" "0 n0 n1 " "a job survives a crash of both nodes' daemons"
@@ -46,7 +46,7 @@ ok $? "and comes back"
 is "$(SLURM_CONF=$second/slurm.conf in_job -w n1 hostname)" n1 "and runs a job"
 SLURM_CONF=$second/slurm.conf srun -N2 sleep 300 >/dev/null 2>&1 </dev/null &
 waiting=$!
-await eval '[ "$(SLURM_CONF=$second/slurm.conf squeue -h -t R | wc -l)" = 1 ]'
+wait_for eval '[ "$(SLURM_CONF=$second/slurm.conf squeue -h -t R | wc -l)" = 1 ]'
 like "$(bash "$fixture" left "$second")" "^[0-9]+ slurmctld " "it lists its processes"
 bash "$fixture" stop "$second"
 ok $? "stop succeeds while a job runs"
@@ -63,7 +63,7 @@ bash "$fixture" start "$second" $port --owner $owner
 ok $? "a third cluster, with an owner"
 kill -9 $owner
 wait $owner 2>/dev/null
-await [ ! -e "$second" ] && bash "$fixture" left "$second"
+wait_for [ ! -e "$second" ] && bash "$fixture" left "$second"
 ok $? "it ends with its owner"
 
 # Scripts that hand a cluster over, as under ctest. Their parent must be this shell.
@@ -92,7 +92,7 @@ bash fails.t >fails.out 2>&1
 [ "$(cluster fails)" = "$(cluster first)" ] && [ ! -e "$(cluster first)" ]
 ok $? "the cluster of a script that fails ends"
 bash killed.t >killed.out 2>&1 &
-await [ -e killed ]
+wait_for [ -e killed ]
 kill -9 $!
 bash leaves.t >third.out 2>&1
 [ -n "$(cluster third)" ] && [ "$(cluster third)" != "$(cluster killed)" ] && [ ! -e "$(cluster killed)" ]

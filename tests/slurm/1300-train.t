@@ -109,7 +109,7 @@ done
 
 # A signal to all tasks: all save at one step and leave with 6.
 (
-    await grep -qs '"kind":"step"' sig/metrics.jsonl
+    wait_for grep -qs '"kind":"step"' sig/metrics.jsonl
     chex-train "${common[@]}" --engine cpu --threads 1 --output sig >second.out 2>second.err
     echo $? >second.status
     scancel -s USR2 "$(squeue -h -o %A | head -n 1)"

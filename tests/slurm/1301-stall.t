@@ -22,7 +22,7 @@ train() { # NAME [WRAPPER]: four ranks into the folder NAME; log in NAME.err, st
 }
 
 after_a_while() { # NAME COMMAND: once the run is under way
-    await grep -qs '"step":5,' "$1/metrics.jsonl"
+    wait_for grep -qs '"step":5,' "$1/metrics.jsonl"
     "${@:2}"
 }
 
@@ -55,7 +55,7 @@ freeze_n1() {
     done
     kill -STOP "${daemons[@]}"
     signal_ranks STOP 2 3
-    await grep -qs 'error: stalled' node.err
+    wait_for grep -qs 'error: stalled' node.err
     kill -CONT "${daemons[@]}" # so that the cluster can be taken down
 }
 after_a_while node freeze_n1 &
@@ -91,7 +91,7 @@ suspended() {
     sleep 12
     signal_ranks CONT 0 1 2 3
     goes_on() { [ "$(steps suspended)" -gt "$1" ]; }
-    await goes_on $(($(steps suspended) + 9))
+    wait_for goes_on $(($(steps suspended) + 9))
     signal_ranks USR2 0 1 2 3
 }
 after_a_while suspended suspended &

@@ -102,7 +102,7 @@ like "$(python3 "$SOURCE/tests/tools/check_timeline.py" sum.json --same-clock 2>
 
 # If a rank hangs, rank 0 writes its own events.
 when_at_work() { # NAME SIGNAL RANK...
-    await grep -qs '"step":5,' "$1/metrics.jsonl"
+    wait_for grep -qs '"step":5,' "$1/metrics.jsonl"
     signal_ranks "${@:2}"
 }
 when_at_work stop STOP 1 &

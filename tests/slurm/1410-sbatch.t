@@ -33,7 +33,7 @@ submit() { # [OPTION OF sbatch...]
 state() { scontrol show job "$1" | grep -oE 'JobState=[A-Z]+|Restarts=[0-9]+' | sort | tr '\n' ' '; }
 settled() { # JOB: as soon as it is no longer running
     settles "$1"
-    await eval "! job_is $1 'JobState=(RUNNING|COMPLETING)'"
+    wait_for eval "! job_is $1 'JobState=(RUNNING|COMPLETING)'"
     state "$1"
 }
 
@@ -88,7 +88,7 @@ END
 echo 5 >chex-env.status
 job=$(submit)
 like "$(settled "$job")" "JobState=PENDING Restarts=1" "a node's fault puts the job back"
-await job_is "$job" "ExcNodeList=$node"
+wait_for job_is "$job" "ExcNodeList=$node"
 like "$(scontrol show job "$job")" "ExcNodeList=$node( |$)" "the job is queued without the node at fault"
 is "$(grep -c chex-train calls)" 0 "nothing is trained on that node"
 scancel "$job"

@@ -31,7 +31,7 @@ step() { timeout -k 5 "$CHEX_TEST_WAIT" setpriv --reuid=nobody --regid=nogroup -
 # What is staged on the nodes, and whether nothing is left (the epilog comes after srun).
 staged() { find "$CLUSTER"/spool.n[01]/stage -mindepth 1 -maxdepth 1 | grep .; }
 emptied() {
-    await eval '! staged >/dev/null'
+    wait_for eval '! staged >/dev/null'
 }
 
 expect_status 0 step env
@@ -114,7 +114,7 @@ exec sleep 100
 EOF
 mkdir -m 777 ready
 step --ntasks-per-node=1 -n2 "--chexnet-stage=$PWD/data" bash hostile.sh 2>err &
-await [ -e ready/0 ] && await [ -e ready/1 ]
+wait_for [ -e ready/0 ] && wait_for [ -e ready/1 ]
 is "$(staged | wc -l)" 2 "while a job runs its folder is there on each node"
 scancel -u nobody
 wait $!
@@ -129,7 +129,7 @@ setsid nsenter -t "$(pgrep -P "$(cat "$CLUSTER/n0.pid")" | head -n 1)" -m -p --w
     setpriv --reuid=nobody --regid=nogroup --clear-groups bash stop.sh &
 stopper=$!
 step --ntasks-per-node=1 -n2 "--chexnet-stage=$PWD/data" bash -c 'cd "$CHEXNET_STAGED/.." && seq 40000 | xargs touch' 2>err
-await eval '[ -z "$(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" ]'
+wait_for eval '[ -z "$(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" ]'
 is "$(ls stopped) $(squeue -h)$(sinfo -hN -t comp,alloc,mix -o %N)" "stopped " "a user who stops the removal does not hold the node"
 is "$(pgrep -u nobody -x find)" "" "the stopped processes are killed"
 kill -9 -- -$stopper

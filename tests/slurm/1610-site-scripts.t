@@ -43,7 +43,7 @@ sleep 1
 state() { sinfo -hN -n "$1" -o %T | sort -u | tr -d '*'; }
 why() { scontrol show node "$1" | sed -n 's/^ *Reason=//p' | sed 's/ \[[a-z]*@.*//'; }
 settled() { # NODE STATE
-    await eval "[ \"\$(state $1)\" = $2 ]" || diag "$1 is $(state "$1")"
+    wait_for eval "[ \"\$(state $1)\" = $2 ]" || diag "$1 is $(state "$1")"
 }
 resume() {
     scontrol update NodeName="$1" State=RESUME
@@ -67,7 +67,7 @@ step -w n1 bash -c 'head -c 511M /dev/zero >/dev/shm/mine' 2>/dev/null
 expect_status 0 step -w n1 hostname
 settled n1 idle
 is "$(state n1) $(out)" "idle n1" "shared memory that a user filled drains no node"
-await eval '[ -z "$(in_node n1 ls /dev/shm)" ]'
+wait_for eval '[ -z "$(in_node n1 ls /dev/shm)" ]'
 is "$(in_node n1 ls /dev/shm)" "" "the epilog removes what a job left in /dev/shm"
 CHEX_LIBDIR=/tmp CHEX_NVML=/nosuch HDF5_DRIVER=x expect_status 0 step -w n1 true
 settled n1 idle
@@ -83,13 +83,13 @@ settled n1 drained
 ok $? "a sick GPU drains its node"
 like "$(why n1)" "^chexnet prolog: gpu-health: found GPU 0000:1b:00.0: .*uncorrected.*; expected no memory errors" \
     "the reason names check, found and expected"
-await eval '[ "$(squeue -h -j "$job" -o %T)" = PENDING ]'
+wait_for eval '[ "$(squeue -h -j "$job" -o %T)" = PENDING ]'
 is "$(squeue -h -j "$job" -o '%T')" PENDING "the job waits in the queue"
 unlike "$(squeue -h -j "$job" -o '%r')" "[Hh]eld" "the job is not held"
 gpus n1 two-h200
 resume n1
 start_soon "$job"
-await [ -s late.out ]
+wait_for [ -s late.out ]
 is "$(cat late.out)" n1 "the job starts when the node is well again"
 
 cp opt/bin/chex-env real-env
@@ -213,7 +213,7 @@ cp good.json "$record"
 secret=$SCRATCH/secret
 echo "for root only" >"$secret"
 chmod 600 "$secret"
-report() { await [ -s "reports/$1-$2.txt" ]; } # JOB NODE: waits for the report
+report() { wait_for [ -s "reports/$1-$2.txt" ]; } # JOB NODE: waits for the report
 cat >home/good.sh <<'EOF'
 #!/bin/bash
 exit 0
@@ -288,7 +288,7 @@ script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JO
 kill -9 -- -$stopper
 like "$(ls home/stopped) $(tr '\n' ' ' <"reports/$killed-n0.txt")" "^home/stopped job $killed .*== node" \
     "a user who stops the processes of a report does not hold the epilog"
-await eval '! pgrep -u nobody -f collect.sh >/dev/null'
+wait_for eval '! pgrep -u nobody -f collect.sh >/dev/null'
 is "$(grep -c "^show job $killed" asked) $(pgrep -u nobody -f collect.sh)" "1 " \
     "the first node of a job that failed asks once, and no process stays"
 script epilog n0 SLURM_JOB_ID="$killed" SLURM_JOB_UID="$(id -u nobody)" SLURM_JOB_EXIT_CODE2=0:9 'SLURM_NODELIST=n[1-2],n0'

@@ -39,7 +39,7 @@ submit_array() { # INDICES RUN ARGUMENT...
 }
 # Waits until the text of the job matches. A job that is to end starts again soon.
 until_job() { # JOB REGEX
-    await eval "job_is $1 '$2|JobState=(COMPLETED|FAILED)' || { [[ '$2' != ExcNodeList* ]] && start_soon $1 && false; }"
+    wait_for eval "job_is $1 '$2|JobState=(COMPLETED|FAILED)' || { [[ '$2' != ExcNodeList* ]] && start_soon $1 && false; }"
     job_is "$1" "$2" || {
         diag "$(scontrol show job "$1")"
         diag "$(tail -n 20 "batch-$1.out")"
@@ -111,7 +111,7 @@ for fault in lacks hangs; do
     job=${faulty[$fault]}
     : >calls
     # slurmstepd of the step keeps its socket for some 20 s, and the next start has the same step.
-    await [ ! -e "$CLUSTER/spool.n0/stepd.slurm.pmix.$job.0" ]
+    wait_for [ ! -e "$CLUSTER/spool.n0/stepd.slurm.pmix.$job.0" ]
     scontrol update JobId="$job" ExcNodeList=
     until_job "$job" "JobState=COMPLETED"
     ok $? "the job runs to its end when the node that $fault is well"

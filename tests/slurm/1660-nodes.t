@@ -55,14 +55,14 @@ completes() { # JOB LABEL
 
 # Put back into the queue, then preempted, then to the end.
 job=$(batch --partition=low --nodes="$NODES" -- run "${same[@]}")
-await beyond 0 && scontrol requeue "$job" && await job_is "$job" "JobState=PENDING"
+wait_for beyond 0 && scontrol requeue "$job" && wait_for job_is "$job" "JobState=PENDING"
 ok $? "a job on all nodes is put back into the queue" || diag "$(cat batch-"$job".out)"
 first=$(steps run)
 start_soon "$job"
-await beyond "$first"
+wait_for beyond "$first"
 ok $? "the job starts again and goes on" || diag "$(cat batch-"$job".out)"
 urgent=$(sbatch_id --partition=high --nodes="$NODES" --exclusive -o /dev/null --wrap "true")
-await job_is "$job" "Restarts=2" && await job_is "$urgent" "JobState=COMPLETED"
+wait_for job_is "$job" "Restarts=2" && wait_for job_is "$urgent" "JobState=COMPLETED"
 ok $? "an urgent job preempts it on all nodes" || diag "$(tail -n 30 "$CLUSTER/log/slurmctld" batch-"$job".out)"
 echo $(($(steps run) + 1)) >steps
 # While the job waits in the queue: an array whose two tasks use half of the nodes each, at the same time.

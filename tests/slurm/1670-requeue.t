@@ -31,9 +31,9 @@ batch() { # RUN [OPTION OF sbatch...]
 }
 
 saved=$(batch saved --requeue --comment="of user chexnet-retries=2")
-await started saved
+wait_for started saved
 scancel --signal=USR2 "$saved"
-await job_is "$saved" "Restarts=1"
+wait_for job_is "$saved" "Restarts=1"
 ok $? "a run that was asked to save puts its job back into the queue" || diag "$(cat saved.out)"
 like "$(cat saved.out)" "saved; this job is put back into the queue \(--requeue\)" "the log says so"
 done=$(steps saved)
@@ -42,7 +42,7 @@ done=$(steps saved)
 touch lost.stops often.stops
 lost=$(batch lost --requeue)
 often=$(batch often --requeue --comment=chexnet-retries=3)
-await job_is "$lost" "Restarts=1"
+wait_for job_is "$lost" "Restarts=1"
 ok $? "a run whose ranks are lost puts its job back into the queue" || diag "$(cat lost.out)"
 is "$(about "$lost" Comment)" "Comment=chexnet-retries=1" "the retry is counted in the comment of the job"
 # It starts no second time: slurmstepd of a lost step keeps its socket for some 20 s, and the next start

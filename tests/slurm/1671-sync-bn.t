@@ -30,7 +30,7 @@ for ranks in 3 4; do
 done
 
 # Rank 1 is stopped, most likely in a pass.
-{ await [ -s stopped/metrics.jsonl ] && signal_ranks STOP 1; } &
+{ wait_for [ -s stopped/metrics.jsonl ] && signal_ranks STOP 1; } &
 train stopped 2 --epochs 100000 -q --stall-warn 2s --stall-abort 5s
 wait
 is $status 7 "a rank that stops: exit 7"

@@ -23,7 +23,7 @@ batch() { # RUN
 rank() { processes chex-train "$1"; }
 restarts() { [ "$(grep -c 'ranks were lost' run.log)" -ge "$1" ]; } # COUNT
 trains_anew() { # COUNT: the run has made steps after its restart number COUNT
-    sed -n "/restart $1 of/,\$p" run.log | grep -q 'going on from step' && await grows
+    sed -n "/restart $1 of/,\$p" run.log | grep -q 'going on from step' && wait_for grows
 }
 grows() {
     local before
@@ -34,33 +34,33 @@ grows() {
 says() { grep 'ranks were lost' run.log | sed -n "$1p"; }
 
 job=$(batch run)
-await [ -e run/checkpoints/step-0000000002.h5 ]
+wait_for [ -e run/checkpoints/step-0000000002.h5 ]
 kill -9 "$(rank 1)"
-await restarts 1
+wait_for restarts 1
 like "$(says 1)" '^ranks were lost \(status 137; n1: task 1: Killed\); (steps [0-9]+ to [0-9]+ are lost and computed again|no step is lost); restart 1 of 5 with 3 processes on n0 n1 n2$' \
     "after a killed rank the same nodes go on, and the log says what was lost"
-await trains_anew 1
+wait_for trains_anew 1
 
 # The daemon of the step's tasks on n2, whose end Slurm does not notice.
 daemon=$(sed -n "s/^PPid:\s*//p" "/proc/$(rank 2)/status")
 kill -9 "$daemon"
-await restarts 2
+wait_for restarts 2
 like "$(says 2)" 'restart 2 of 5 with 3 processes on n0 n1 n2$' "so they do after a killed slurmstepd"
-await trains_anew 2
+wait_for trains_anew 2
 
 scontrol update NodeName=n2 State=DOWN Reason=test
-await restarts 3
+wait_for restarts 3
 like "$(cat run.log)" '^n2: lost by the job; left out$' "a node that is set down is left out"
 like "$(says 3)" 'restart 3 of 5 with 2 processes on n0 n1$' "the others go on with fewer processes"
-await trains_anew 3
+wait_for trains_anew 3
 
 kill -9 "$(rank 1)"
 step=$(tail -n 1 run/metrics.jsonl | grep -o '"step":[0-9]*')
 echo $((${step#*:} + 6)) >steps # the next start ends there
-await restarts 4
+wait_for restarts 4
 like "$(cat run.log)" '^n1: its tasks were killed twice; left out$' "a node whose tasks are killed twice is left out"
 like "$(says 4)" 'restart 4 of 5 with 1 process on n0$' "one process goes on alone"
-await job_is "$job" 'JobState=(COMPLETED|FAILED|CANCELLED|PENDING)'
+wait_for job_is "$job" 'JobState=(COMPLETED|FAILED|CANCELLED|PENDING)'
 is "$(about "$job" JobState) $(about "$job" Restarts)" "JobState=COMPLETED Restarts=0" "the job ends well in one start" ||
     diag "$(tail -n 40 run.log)"
 chex-train --data shards --output whole "${same[@]}" --logical-ranks 3 --max-steps "$(cat steps)" >/dev/null 2>&1

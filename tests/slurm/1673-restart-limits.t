@@ -36,7 +36,7 @@ submit() {
 settled() { # JOB: it has ended or is back in the queue
     settles "$1" || diag "$(tail -n 20 "$1.log")"
 }
-await_excluded() { await eval "! job_is $1 'ExcNodeList=.null.'"; } # JOB: its script has named the nodes to leave out
+await_excluded() { wait_for eval "! job_is $1 'ExcNodeList=.null.'"; } # JOB: its script has named the nodes to leave out
 trainings() { grep -c '^chex-train' calls; }
 
 export CHEXNET_RESTARTS=many
@@ -112,7 +112,7 @@ rm gpu-lost
 
 touch sleeps
 job=$(submit)
-await grep -q chex-train calls
+wait_for grep -q chex-train calls
 host=$(about "$job" BatchHost)
 bash "$fixture" kill-node "$CLUSTER" "${host#*=}"
 scontrol update NodeName="${host#*=}" State=DOWN Reason=power # which saves SlurmdTimeout

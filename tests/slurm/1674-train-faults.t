@@ -21,7 +21,7 @@ start() {
     before=$(last_step "$run")
     timeout -k 5 "$CHEX_TEST_WAIT" "$@" --output "$run" --resume auto >out 2>err </dev/null &
     job=$!
-    await grep -qsE "\"step\":$((${before:-0} + 3))," "$run/metrics.jsonl" || diag "$(cat err)"
+    wait_for grep -qsE "\"step\":$((${before:-0} + 3))," "$run/metrics.jsonl" || diag "$(cat err)"
 }
 ends() { # STATUS NAME
     wait "$job"

@@ -51,14 +51,14 @@ train() { # NODES RUN [OPTION of sbatch...]
 }
 # ends JOB WANTED LABEL: its state, exit status and restarts, as soon as it has ended or is back in the queue.
 ends() {
-    await eval "job_is $1 '$ended' || { job_is $1 JobState=PENDING && job_is $1 Restarts=1; }"
+    wait_for eval "job_is $1 '$ended' || { job_is $1 JobState=PENDING && job_is $1 Restarts=1; }"
     is "$(about "$1" JobState) $(about "$1" ExitCode) $(about "$1" Restarts)" "JobState=$2" "$3" ||
         diag "$(tail -n 40 "batch-${1%_*}.out")"
 }
 completed='COMPLETED ExitCode=0:0 Restarts=0' failed='FAILED ExitCode=5:0 Restarts=0' requeued='PENDING ExitCode=0:0 Restarts=1'
 excludes() { # JOB "NODE..." LABEL
     local excluded
-    await eval "excluded=\$(about $1 ExcNodeList | cut -d= -f2) && excluded=\$(scontrol show hostnames \"\$excluded\" | sort | xargs) &&
+    wait_for eval "excluded=\$(about $1 ExcNodeList | cut -d= -f2) && excluded=\$(scontrol show hostnames \"\$excluded\" | sort | xargs) &&
         [ \"\$excluded\" = '$2' ]"
     is "$excluded" "$2" "$3" || diag "$(tail -n 40 "batch-$1.out")"
     scancel "$1"
@@ -140,7 +140,7 @@ ok $? "the results of what was started at last are there"
 free_n1() {
     rm "$CLUSTER/spool.n1/fill"
     # After a full spool folder slurmctld shows a node without jobs as "mixed" for minutes. Jobs start there.
-    await eval 'scontrol update NodeName=n1 State=RESUME 2>/dev/null; [[ $(sinfo -hN -n n1 -o %T) = @(idle|mixed)* ]]'
+    wait_for eval 'scontrol update NodeName=n1 State=RESUME 2>/dev/null; [[ $(sinfo -hN -n n1 -o %T) = @(idle|mixed)* ]]'
 }
 last=$(FULL=n1 train 3 full.3)
 ends "$last" "$completed" "a node whose spool folder is full does not end a job of three nodes"

@@ -64,7 +64,7 @@ done
 
 # One process, wrong once: there is no other node in the allocation.
 job=$(batch alone 1 1 0:4)
-await job_is "$job" 'ExcNodeList=n[01]( |$)' && job_is "$job" 'Restarts=1'
+wait_for job_is "$job" 'ExcNodeList=n[01]( |$)' && job_is "$job" 'Restarts=1'
 ok $? "a job of one node goes back into the queue, for another node" || diag "$(tail -n 20 alone.log)"
 like "$(cat alone.log)" 'rank 0 on (n[01]) .* computed two different gradients' "its own audit names it"
 scancel "$job"

@@ -22,7 +22,7 @@ echo "status \$status"
 [ \$status != 6 ] || scontrol requeue \$SLURM_JOB_ID
 END
 job=$(sbatch_id -N2 --ntasks-per-node=1 -t 1 --requeue --open-mode=append -o job.out job.sh)
-await grep -qs '^status 6' job.out
+wait_for grep -qs '^status 6' job.out
 like "$(cat job.out)" "the job ends in [0-9.]* s \(libslurm\); the run saves before" "libslurm gives the end of the job"
 is "$(grep -c 'libslurm): the run saves now, [0-9.]* s before the end' job.out)" 1 "the run saves before its limit, once"
 done=$(steps run)
@@ -67,12 +67,12 @@ srun chex-train ${options[*]} --output noted --epochs 9 --max-steps 2 --job-comm
 scontrol show job \$SLURM_JOB_ID | sed -n 's/^ *Comment=/ended: /p'
 END
 timeout "$CHEX_TEST_WAIT" sbatch -N1 -n1 -t 10 --comment="of user" -o comment.out comment.sh >/dev/null
-await grep -qs ^ended: comment.out
+wait_for grep -qs ^ended: comment.out
 like "$(grep ^ended: comment.out)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9] of user *chexnet-retries=1 *$" \
     "the speed is put before the comment of user and batch script, once"
 
 start_soon "$job"
-await grep -qs '^status 0' job.out
+wait_for grep -qs '^status 0' job.out
 is "$(grep '^status' job.out | tr '\n' ' ')" "status 6 status 0 " "the requeued job goes on to the end"
 h5diff whole/last.h5 run/last.h5 /params /params >/dev/null
 ok $? "the bits are those of a run without interruption"

@@ -29,14 +29,8 @@ in_job() {
     timeout -k 5 "$CHEX_TEST_WAIT" srun "$@" </dev/null
 }
 
-# await COMMAND...: until it succeeds.
-await() {
-    local began=$SECONDS
-    until "$@"; do
-        [ $((SECONDS - began)) -lt "$CHEX_TEST_WAIT" ] || return 1
-        sleep 0.$((SECONDS - began < 5 ? 1 : 3)) # each look costs a few milliseconds of the processor
-    done
-}
+# Of wait_for: a look at Slurm costs a few milliseconds of the processor.
+wait_pause=0.2
 
 # phantom_shards COUNT SHARDS [OPTION...]: draws images of 32 px into ph, and makes shards of them, by
 # default for training, validation and test.
@@ -70,10 +64,10 @@ job_is() { # JOB REGEX
 # they can be.
 ended='JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)'
 settles() { # JOB
-    await job_is "$1" "$ended|Restarts=[1-9]"
+    wait_for job_is "$1" "$ended|Restarts=[1-9]"
 }
 finishes() { # JOB
-    await eval "start_soon $1; job_is $1 '$ended'"
+    wait_for eval "start_soon $1; job_is $1 '$ended'"
 }
 
 # Lines of metrics.jsonl that are steps.
