@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Reads one character of NUL-terminated text. Returns its length in bytes, or 0 if the bytes are
  * not UTF-8. */
@@ -217,6 +218,24 @@ bool chex_text_next_range(const char **list, long *from_out, long *to_out) {
         *to_out = strtol(end + 1, &end, 10);
     *list = *end == ',' ? end + 1 : end;
     return true;
+}
+
+const char *chex_text_mask(const char *list, const char *const *names, unsigned *mask_out) {
+    unsigned mask = 0;
+    for (;; list++) {
+        const size_t n = strcspn(list, ",");
+        int k = 0;
+        while (names[k] && (strlen(names[k]) != n || strncasecmp(list, names[k], n) != 0))
+            k++;
+        if (!names[k])
+            return list;
+        mask |= 1u << k;
+        list += n;
+        if (!*list)
+            break;
+    }
+    *mask_out = mask;
+    return NULL;
 }
 
 int chex_text_columns(const char *text) {

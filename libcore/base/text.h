@@ -99,6 +99,10 @@ int chex_text_compare_ends(const char *a, const char *b);
  * ended, or what follows is no range. */
 bool chex_text_next_range(const char **list, long *from_out, long *to_out);
 
+/* Reads a list of names with commas between, in letters of either case: bit k of the mask is
+ * names[k] (NULL at the end). Returns NULL, or the first word that is no name. */
+const char *chex_text_mask(const char *list, const char *const *names, unsigned *mask_out);
+
 /* Columns of UTF-8 text on a terminal: the number of its characters. */
 int chex_text_columns(const char *text);
 

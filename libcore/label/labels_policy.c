@@ -4,46 +4,28 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
+#include "base/text.h"
 #include "label/labels.h"
 
 const char *const chex_uncertain_names[] = {"keep", "ignore", "zeros", "ones", NULL};
 const char *const chex_not_stated_names[] = {"keep", "zeros", NULL};
 
+/* By enum chex_view. */
+static const char *const view_names[] = {"unknown", "PA", "AP", "LATERAL", NULL};
+
 const char *chex_view_name(enum chex_view view) {
-    switch (view) {
-    case CHEX_VIEW_PA: return "PA";
-    case CHEX_VIEW_AP: return "AP";
-    case CHEX_VIEW_LATERAL: return "LATERAL";
-    case CHEX_VIEW_UNKNOWN: break;
-    }
-    return "unknown";
+    return view_names[view <= CHEX_VIEW_LATERAL ? view : CHEX_VIEW_UNKNOWN];
 }
 
 enum chex_status chex_labels_parse_views(const char *text, unsigned *mask_out,
                                          struct chex_error *err) {
-    unsigned mask = 0;
-    for (const char *p = text;; p++) {
-        size_t n = strcspn(p, ",");
-        unsigned bit = 0;
-        for (unsigned v = CHEX_VIEW_UNKNOWN; v <= CHEX_VIEW_LATERAL; v++) {
-            const char *name = chex_view_name((enum chex_view)v);
-            if (strlen(name) == n && !strncasecmp(p, name, n))
-                bit = 1u << v;
-        }
-        if (!bit)
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "--views '%s': '%.*s', expected some of PA, AP, lateral, unknown "
-                                  "with commas between them",
-                                  text, (int)n, p);
-        mask |= bit;
-        p += n;
-        if (!*p)
-            break;
-    }
-    *mask_out = mask;
-    return CHEX_OK;
+    const char *bad = chex_text_mask(text, view_names, mask_out);
+    return bad ? chex_error_set(err, CHEX_E_USAGE,
+                                "--views '%s': '%.*s', expected some of PA, AP, lateral, unknown "
+                                "with commas between them",
+                                text, (int)strcspn(bad, ","), bad)
+               : CHEX_OK;
 }
 
 size_t chex_labels_keep_views(struct chex_label_table *t, unsigned mask) {

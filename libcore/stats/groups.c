@@ -50,30 +50,16 @@ enum chex_status chex_age_bands_parse(const char *text, struct chex_age_bands *b
 
 enum chex_status chex_attributes_parse(const char *text, unsigned *mask_out,
                                        struct chex_error *err) {
-    const unsigned all = (1u << CHEX_ATTRIBUTE_COUNT) - 1;
-    unsigned mask = 0;
     if (!strcmp(text, "all") || !strcmp(text, "none")) {
-        *mask_out = text[0] == 'a' ? all : 0;
+        *mask_out = text[0] == 'a' ? (1u << CHEX_ATTRIBUTE_COUNT) - 1 : 0;
         return CHEX_OK;
     }
-    for (const char *p = text;; p++) {
-        const size_t n = strcspn(p, ",");
-        unsigned bit = 0;
-        for (int a = 0; a < CHEX_ATTRIBUTE_COUNT; a++)
-            if (strlen(chex_attribute_names[a]) == n && !strncmp(p, chex_attribute_names[a], n))
-                bit = 1u << a;
-        if (!bit)
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "--subgroups '%s': '%.*s', expected all, none or some of sex, "
-                                  "age, view, source, size with commas between them",
-                                  text, (int)n, p);
-        mask |= bit;
-        p += n;
-        if (!*p)
-            break;
-    }
-    *mask_out = mask;
-    return CHEX_OK;
+    const char *bad = chex_text_mask(text, chex_attribute_names, mask_out);
+    return bad ? chex_error_set(err, CHEX_E_USAGE,
+                                "--subgroups '%s': '%.*s', expected all, none or some of sex, "
+                                "age, view, source, size with commas between them",
+                                text, (int)strcspn(bad, ","), bad)
+               : CHEX_OK;
 }
 
 /* ---- values ---- */
