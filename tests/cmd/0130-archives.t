@@ -130,14 +130,14 @@ ln odd/images/00000001_000.png odd/images/zhard.png
 mkfifo odd/images/pipe.png
 : >odd/images/._00000001_000.png
 cp ph/images/00000005_000.png odd/images/.00000001_000.png
-tar -C odd -czf odd.tgz ./images
+tar -C odd --sort=name -czf odd.tgz ./images
 expect_status 0 "${run[@]}" --images odd.tgz --output o
 diff -r whole o
 ok $? "links, pipes and hidden names are passed over"
 rm -rf o
 sed 's/^00000005_000.png/link.png/' ph/labels.csv >linked.csv
 rm odd/images/link.png && ln -s gone.png odd/images/link.png
-tar -C odd -czf odd.tgz ./images && tar -C odd -cf odd.tar ./images
+tar -C odd --sort=name -czf odd.tgz ./images && tar -C odd --sort=name -cf odd.tar ./images
 for source in odd odd.tar odd.tgz; do
     why='a link to gone.png, expected a file: unpack the archive'
     [ $source != odd ] || why='a link to a file that does not exist'

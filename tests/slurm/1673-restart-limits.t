@@ -65,7 +65,7 @@ real=$(command -v srun)
 cat >bin/srun <<END
 #!/bin/bash
 [[ \$* != *chex-train* ]] || ! rm $SCRATCH/hangs 2>/dev/null || {
-    echo "srun: launch/slurm: _step_signal: Terminating StepId=1.1" >&2
+    echo "srun: Terminating StepId=1.1" >&2 # as 24.11 says it
     exec sleep 300
 }
 exec $real "\$@"
