@@ -72,8 +72,8 @@ like "$(err)" 'the process repeats a pass of its own \(a device that is always w
 
 # Ranks whose bits differ anyway, and bad input.
 if chex-train --bench 1 --model densenet_tiny --image-size 32 --batch-size 2 --engine cpu:avx2 >/dev/null 2>&1; then
-    expect_status 4 mpi 1 chex-train "${run[@]}" --audit-steps 2 --output mixed --engine cpu:avx2 : \
-        -n 1 chex-train "${run[@]}" --audit-steps 2 --output mixed --engine cpu:generic
+    expect_status 4 mpi 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && v=avx2 || v=generic; exec chex-train "$@" --engine cpu:$v' \
+        rank "${run[@]}" --audit-steps 2 --output mixed
     error_line "audit-steps: rank 1 on $host computes with cpu:generic, fp32, and rank 0 with cpu:avx2, fp32: their bits differ" \
         "ranks with other variants of the engine are refused"
 else
