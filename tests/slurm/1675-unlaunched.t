@@ -50,12 +50,13 @@ train() { # NODES RUN [OPTION of sbatch...]
     CHEXNET_EVAL="--engine cpu --bootstrap 0" batch "$1" "${@:3}" "$SOURCE/slurm/chexnet.sbatch" shards "$2" "${same[@]}" --max-steps 4
 }
 # ends JOB WANTED LABEL: its state, exit status and restarts, as soon as it has ended or is back in the queue.
+# A job that is back starts again two minutes later.
 ends() {
     wait_for eval "job_is $1 '$ended' || { job_is $1 JobState=PENDING && job_is $1 Restarts=1; }"
-    is "$(about "$1" JobState) $(about "$1" ExitCode) $(about "$1" Restarts)" "JobState=$2" "$3" ||
+    like "$(about "$1" JobState) $(about "$1" ExitCode) $(about "$1" Restarts)" "^JobState=$2" "$3" ||
         diag "$(tail -n 40 "batch-${1%_*}.out")"
 }
-completed='COMPLETED ExitCode=0:0 Restarts=0' failed='FAILED ExitCode=5:0 Restarts=0' requeued='PENDING ExitCode=0:0 Restarts=1'
+completed='COMPLETED ExitCode=0:0 Restarts=0' failed='FAILED ExitCode=5:0 Restarts=0' requeued='[A-Z]+ ExitCode=[05]:0 Restarts=[1-9]'
 excludes() { # JOB "NODE..." LABEL
     local excluded
     wait_for eval "excluded=\$(about $1 ExcNodeList | cut -d= -f2) && excluded=\$(scontrol show hostnames \"\$excluded\" | sort | xargs) &&

@@ -187,6 +187,7 @@ $width
 GresTypes=gpu
 ReturnToService=2
 MessageTimeout=60
+MinJobAge=7200
 BatchStartTimeout=120
 UnkillableStepTimeout=300
 NodeName=n[0-$last] NodeHostname=$here NodeAddr=$address Port=[$((port + 1))-$((port + nodes))] $node
