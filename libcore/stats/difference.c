@@ -14,12 +14,6 @@
 /* Prior of the ratio of variances, and of the correlation. It weighs like two observations. */
 static const double PRIOR_DF = 2, PRIOR_RATIO = 1.2;
 
-/* Contributions of the clusters to one AUROC. */
-struct parts {
-    double *positives, *negatives; /* (clusters) */
-    struct chex_delong delong;
-};
-
 /* Sums over the clusters. pp: squares of all contributions; nn: of those of the negatives. */
 struct moments {
     double pp[2], product;
@@ -28,7 +22,8 @@ struct moments {
     double variance;                   /* squares of the differences */
 };
 
-static struct moments add_up(const struct parts parts[2], size_t clusters, double *part_out) {
+static struct moments add_up(const struct chex_contributions parts[2], size_t clusters,
+                             double *part_out) {
     struct moments m = {0};
     for (size_t k = 0; k < clusters; k++) {
         const double p[] = {parts[0].positives[k], parts[1].positives[k]};
@@ -56,7 +51,7 @@ static double correlation(double product, const double squares[2]) {
 
 /* The variance as a function of the difference: the larger of `observed` and ratio * model. */
 struct variance {
-    const struct parts *parts; /* of both */
+    const struct chex_contributions *parts; /* of both */
     double value, observed, ratio, correlation;
 };
 
@@ -75,8 +70,8 @@ static double variance_at(const struct variance *v, double x) {
     return fmax(v->observed, v->ratio * model_at(v, x));
 }
 
-static struct variance moderate(const struct parts parts[2], const struct moments *m, double value,
-                                double df) {
+static struct variance moderate(const struct chex_contributions parts[2], const struct moments *m,
+                                double value, double df) {
     const double all = correlation(m->product, m->pp);
     const double negatives = correlation(m->negatives_product, m->nn);
     struct variance v = {parts, value, m->variance, 0,
@@ -120,7 +115,7 @@ static bool are_equal(const struct chex_ranking *a, const struct chex_ranking *b
     return true;
 }
 
-static void test(const struct parts parts[2], const struct moments *m, bool equal,
+static void test(const struct chex_contributions parts[2], const struct moments *m, bool equal,
                  struct chex_difference *d) {
     d->variance = m->variance;
     d->df = degrees(m, &parts[0].delong);
@@ -136,12 +131,26 @@ static void test(const struct parts parts[2], const struct moments *m, bool equa
     d->interval = (struct chex_interval){find_end(&v, -1, t), find_end(&v, 1, t), 0};
 }
 
+static struct chex_difference difference_of(const struct chex_contributions parts[2],
+                                            size_t clusters, bool equal, double *part_out) {
+    const struct chex_delong *a = &parts[0].delong, *b = &parts[1].delong;
+    const struct moments m = add_up(parts, clusters, part_out);
+    struct chex_difference d = {.auroc = {a->auroc, b->auroc},
+                                .value = a->auroc - b->auroc,
+                                .variance = NAN,
+                                .p_value = NAN,
+                                .interval = {NAN, NAN, 0}};
+    if (!isnan(a->variance))
+        test(parts, &m, equal, &d);
+    return d;
+}
+
 enum chex_status chex_difference(const struct chex_ranking *first,
                                  const struct chex_ranking *second, const uint32_t *cluster,
                                  size_t clusters, double *part_out, struct chex_difference *out,
                                  struct chex_error *err) {
     const struct chex_ranking *const rankings[] = {first, second};
-    struct parts parts[2];
+    struct chex_contributions parts[2];
     double *values = chex_alloc_zeroed(4 * clusters, sizeof *values);
     if (!values)
         return chex_error_memory(err, "%zu clusters", clusters);
@@ -152,19 +161,15 @@ enum chex_status chex_difference(const struct chex_ranking *first,
         st = chex_delong_split(rankings[i], cluster, clusters, parts[i].positives,
                                parts[i].negatives, &parts[i].delong, err);
     }
-    if (st == CHEX_OK) {
-        const struct chex_delong *a = &parts[0].delong, *b = &parts[1].delong;
-        const struct moments m = add_up(parts, clusters, part_out);
-        *out = (struct chex_difference){.auroc = {a->auroc, b->auroc},
-                                        .value = a->auroc - b->auroc,
-                                        .variance = NAN,
-                                        .p_value = NAN,
-                                        .interval = {NAN, NAN, 0}};
-        if (!isnan(a->variance))
-            test(parts, &m, are_equal(first, second), out);
-    }
+    if (st == CHEX_OK)
+        *out = difference_of(parts, clusters, are_equal(first, second), part_out);
     free(values);
     return st;
+}
+
+struct chex_difference chex_difference_of(const struct chex_contributions parts[2], size_t clusters,
+                                          double *part_out) {
+    return difference_of(parts, clusters, false, part_out);
 }
 
 /* ---- several findings ---- */

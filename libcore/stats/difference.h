@@ -36,6 +36,12 @@ struct chex_difference {
     struct chex_interval interval; /* NaN if the variance is NaN; 0 to 0 for equal rankings */
 };
 
+/* Contributions of the clusters to one AUROC, or to the mean of several of the same rows. */
+struct chex_contributions {
+    double *positives, *negatives; /* (clusters) */
+    struct chex_delong delong;
+};
+
 /* Compares two rankings of the same rows with the same labels.
  * - cluster, clusters: as for chex_delong().
  * - part_out: NULL, or (clusters): each cluster's contribution to the deviation of the difference.
@@ -45,6 +51,10 @@ enum chex_status chex_difference(const struct chex_ranking *first,
                                  const struct chex_ranking *second, const uint32_t *cluster,
                                  size_t clusters, double *part_out, struct chex_difference *out,
                                  struct chex_error *err);
+
+/* The same for contributions that the caller has. */
+struct chex_difference chex_difference_of(const struct chex_contributions parts[2], size_t clusters,
+                                          double *part_out);
 
 /* Adds a difference to a mean, which was created with `least` -1. */
 void chex_difference_add(struct chex_delong_mean *mean, const struct chex_difference *d,
