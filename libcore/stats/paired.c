@@ -110,7 +110,6 @@ static enum chex_status compare(struct chex_paired *p, struct work *w,
     k->positives = rankings[0]->positives;
     k->negatives = rankings[0]->negatives;
     k->masked = w->join->rows - rankings[0]->count;
-    judge(k, p->config.margin);
     if (isnan(d.value))
         return CHEX_OK;
     k->too_few = isnan(d.variance);
@@ -128,6 +127,9 @@ static const struct chex_paired_class undefined = {.difference = NAN,
                                                    .interval = {NAN, NAN, 0},
                                                    .p_value = NAN,
                                                    .p_holm = NAN,
+                                                   .sd = {NAN, NAN},
+                                                   .training_share = NAN,
+                                                   .runs_to_halve = NAN,
                                                    .bootstrap = {NAN, NAN, 0}};
 
 static enum chex_status compare_class(struct chex_paired *p, struct work *w, int c,
@@ -156,7 +158,6 @@ static void finish_mean(struct chex_paired *p, struct work *w) {
     m->interval = chex_delong_mean_interval(&w->mean);
     m->p_value = chex_difference_p_of_interval(m->difference, &m->interval);
     m->too_few = p->too_few > 0;
-    judge(m, p->config.margin);
     for (size_t r = 0; r < p->config.replicates; r++)
         w->mean_values[r] = w->defined[r] ? w->mean_values[r] / w->defined[r] : NAN;
     m->bootstrap = chex_bootstrap_interval(w->mean_values, p->config.replicates);
@@ -164,7 +165,7 @@ static void finish_mean(struct chex_paired *p, struct work *w) {
         m->bootstrap.low = m->bootstrap.high = NAN;
 }
 
-static enum chex_status correct(struct chex_paired *p, struct chex_error *err) {
+enum chex_status chex_paired_judge(struct chex_paired *p, struct chex_error *err) {
     double *p_value = chex_alloc_zeroed((size_t)p->classes, 2 * sizeof *p_value);
     if (!p_value)
         return chex_error_memory(err, "%d findings", p->classes);
@@ -172,8 +173,11 @@ static enum chex_status correct(struct chex_paired *p, struct chex_error *err) {
     for (int c = 0; c < p->classes; c++)
         p_value[c] = p->per_class[c].p_value;
     enum chex_status st = chex_difference_holm(p_value, (size_t)p->classes, p_holm, &p->tests, err);
-    for (int c = 0; st == CHEX_OK && c < p->classes; c++)
+    for (int c = 0; st == CHEX_OK && c < p->classes; c++) {
         p->per_class[c].p_holm = p_holm[c];
+        judge(&p->per_class[c], p->config.margin);
+    }
+    judge(&p->mean, p->config.margin);
     free(p_value);
     return st;
 }
@@ -190,7 +194,7 @@ static enum chex_status compare_classes(struct chex_paired *p, const struct chex
         st = compare_class(p, &w, c, err);
     if (st == CHEX_OK) {
         finish_mean(p, &w);
-        st = correct(p, err);
+        st = chex_paired_judge(p, err);
     }
     work_release(&w);
     return st;

@@ -43,7 +43,12 @@ struct chex_paired_class {
     enum chex_margin_verdict verdict[2]; /* of the first against the second, and the reverse */
     size_t positives, negatives, masked;
     size_t positive_patients, negative_patients; /* 0 if no table has patients */
-    bool too_few; /* defined, but without interval: see CHEX_DELONG_MIN_CLUSTERS */
+    /* Of recipes with several trainings (stats/recipes.h), else NaN. */
+    double sd[2];          /* of the AUROCs of the trainings */
+    double training_share; /* of the variance: what more trainings would lower */
+    double runs_to_halve;  /* trainings of each recipe for an interval of half the width; NaN: more
+                              than 1,000, or the patients alone are too few */
+    bool too_few;          /* defined, but without interval: see CHEX_DELONG_MIN_CLUSTERS */
 };
 
 struct chex_paired {
@@ -68,6 +73,9 @@ enum chex_status chex_paired_create(const struct chex_predictions *const tables[
                                     const char *const names[2],
                                     const struct chex_paired_config *config,
                                     struct chex_paired **paired_out, struct chex_error *err);
+
+/* Sets the verdicts and p_holm from the intervals and p values. chex_paired_create has done it. */
+enum chex_status chex_paired_judge(struct chex_paired *p, struct chex_error *err);
 void chex_paired_destroy(struct chex_paired *p); /* NULL allowed */
 
 #endif
