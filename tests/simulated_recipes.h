@@ -29,20 +29,26 @@ struct simulated_recipes {
     double auroc[2], sd[2], same, within, between;
 };
 
+/* n normal values; z has room for n + 3. Four uniform values have one block of random bits. */
 static inline void simulated_normals(struct simulated_draws *d, double *z, uint32_t n) {
-    for (uint32_t i = 0; i < n; i += 2) {
-        const double radius = sqrt(-2 * log(simulated_uniform(d)));
-        const double angle = 6.283185307179586 * simulated_uniform(d);
-        z[i] = radius * cos(angle);
-        if (i + 1 < n)
-            z[i + 1] = radius * sin(angle);
+    for (uint32_t i = 0; i < n; i += 4) {
+        const uint32_t block = (d->at + 3) / 4;
+        const struct chex_rng4 random = chex_rng(d->seed, CHEX_RNG_TEST, d->trial, block);
+        const uint32_t *word = random.v;
+        d->at = 4 * block + 4;
+        for (int k = 0; k < 4; k += 2) {
+            const double radius = sqrt(-2 * log(((double)word[k] + 0.5) * 0x1p-32));
+            const double angle = 6.283185307179586 * (((double)word[k + 1] + 0.5) * 0x1p-32);
+            z[i + (uint32_t)k] = radius * cos(angle);
+            z[i + (uint32_t)k + 1] = radius * sin(angle);
+        }
     }
 }
 
 /* A deviate of each training for one patient or image. */
 static inline void simulated_deviates(const struct simulated_recipes *o, struct simulated_draws *d,
                                       double *z) {
-    double all[3 + 2 * SIMULATED_RUNS], *own = all + 3, *seed = own + o->runs[0] + o->runs[1];
+    double all[6 + 2 * SIMULATED_RUNS], *own = all + 3, *seed = own + o->runs[0] + o->runs[1];
     simulated_normals(d, all, 3 + o->runs[0] + o->runs[1] + (o->same > 0 ? o->runs[0] : 0));
     for (uint32_t i = 0, at = 0; i < 2; i++)
         for (uint32_t k = 0; k < o->runs[i]; k++, at++) {
@@ -77,7 +83,7 @@ static inline void simulated_fill_runs(struct simulated_runs *s, const struct si
     struct simulated_draws d = {seed, trial, 0};
     struct simulated_set *f = &s->first;
     double auroc[SIMULATED_RUNS], patient[SIMULATED_RUNS] = {0};
-    double luck[2 * SIMULATED_RUNS];
+    double luck[2 * SIMULATED_RUNS + 3];
     uint32_t positive_rows = 0;
     simulated_normals(&d, luck, 2 * SIMULATED_RUNS);
     for (uint32_t i = 0, at = 0; i < 2; i++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * chex-eval compare: compares tables of predictions of the same images. The first file is the
- * reference; each other file is read, compared with it and released before the next.
+ * reference; each other file is read, compared with it and released before the next. Of two recipes
+ * the files are the trainings, and there is one comparison.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,10 +13,13 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "evaluate/compare_paths.h"
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
+#include "model/training_facts.h"
 #include "report/paired_report.h"
 #include "report/publish.h"
+#include "stats/recipes.h"
 
 static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
 
@@ -24,19 +28,20 @@ struct comparison {
     const struct chex_eval_settings *settings;
     FILE *out;
     struct chex_paired_config config;
-    size_t files;
-    struct chex_paired_file *file;      /* (files) */
-    struct chex_paired **compared;      /* (files - 1) */
+    struct chex_compare_paths paths;
+    struct chex_paired_file *file;      /* (paths.count) */
+    struct chex_paired **compared;      /* (paths.count - 1); of recipes one */
     struct chex_predictions *reference; /* owns the names of the findings */
 };
 
 static void release(struct comparison *c) {
-    for (size_t i = 0; c->compared && i + 1 < c->files; i++)
+    for (size_t i = 0; c->compared && i + 1 < c->paths.count; i++)
         chex_paired_destroy(c->compared[i]);
     free(c->compared);
-    for (size_t i = 0; i < c->files; i++)
+    for (size_t i = 0; c->file && i < c->paths.count; i++)
         chex_paired_training_release(&c->file[i].training);
     free(c->file);
+    chex_compare_paths_release(&c->paths);
     chex_predictions_destroy(c->reference);
     chex_pool_destroy(c->config.pool);
 }
@@ -70,18 +75,112 @@ static enum chex_status compare_file(struct comparison *c, size_t i, struct chex
     return st;
 }
 
+/* ---- recipes ---- */
+
+/* Warns if trainings of one recipe differ in more than the seed: the interval then covers that too.
+ */
+static void check_recipe(const struct comparison *c, size_t first, size_t i) {
+    const json_t *a = c->file[first].training.facts, *b = c->file[i].training.facts, *item;
+    json_t *list = a && b ? chex_training_differences(a, b) : NULL;
+    size_t k;
+    json_array_foreach(list, k, item) {
+        const char *option = json_string_value(json_object_get(item, "option"));
+        if (option && strcmp(option, "seed") != 0)
+            chex_warn("%s and %s differ in --%s, but trainings of one recipe should differ in "
+                      "--seed only",
+                      c->file[first].path, c->file[i].path, option);
+    }
+    json_decref(list);
+}
+
+/* Each training counts once, and paired ones have the same seed. */
+static enum chex_status check_training(const struct comparison *c, size_t i,
+                                       struct chex_error *err) {
+    const size_t half = c->paths.runs[0], pair = i - (i < half ? 0 : half);
+    for (size_t k = 0; k < c->paths.count; k++)
+        if (k != i && strcmp(c->file[k].digest, c->file[i].digest) == 0)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s and %s are the same table (digest %s); expected another "
+                                  "training each",
+                                  c->file[k].path, c->file[i].path, c->file[i].digest);
+    const char *seeds[] = {chex_paired_training_option(&c->file[pair].training, "seed"),
+                           chex_paired_training_option(&c->file[i].training, "seed")};
+    if (c->settings->paired && seeds[0] && seeds[1] && strcmp(seeds[0], seeds[1]) != 0)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "--paired: %s has --seed %s and %s has --seed %s; expected the same",
+                              c->file[pair].path, seeds[0], c->file[i].path, seeds[1]);
+    check_recipe(c, i < half ? 0 : half, i);
+    return CHEX_OK;
+}
+
+static enum chex_status add_training(struct comparison *c, size_t i,
+                                     const struct chex_predictions *table, struct chex_recipes *r,
+                                     struct chex_error *err) {
+    const struct chex_predictions *const tables[] = {c->reference, table};
+    const char *const names[] = {c->file[0].path, c->file[i].path};
+    const size_t half = c->paths.runs[0];
+    struct chex_join j;
+    enum chex_status st = chex_join_create(tables, names, c->config.cluster, &j, err);
+    if (st == CHEX_OK && (j.left_out[0] || j.left_out[1]))
+        st = chex_error_set(err, CHEX_E_DATA,
+                            "%s: %zu images of %s are missing, %zu are not in it; trainings are "
+                            "compared on the same images",
+                            names[1], j.left_out[0], names[0], j.left_out[1]);
+    for (int k = 0; st == CHEX_OK && k < 2; k++)
+        if (j.missing_count[k])
+            st = chex_error_set(err, CHEX_E_DATA,
+                                "finding %s: in %s, not in %s; trainings are compared on the same "
+                                "findings",
+                                j.missing[k][0], names[k], names[!k]);
+    if (st == CHEX_OK)
+        st = chex_recipes_add(r, i >= half, &j, err);
+    chex_join_release(&j);
+    if (st == CHEX_OK && i == half) /* names and counts */
+        st = chex_paired_create(tables, names, &c->config, &c->compared[0], err);
+    return st;
+}
+
+/* Paired trainings follow each other. */
+static enum chex_status compare_recipes(struct comparison *c, struct chex_recipes *r,
+                                        struct chex_error *err) {
+    const size_t *runs = c->paths.runs;
+    for (size_t k = 0; k < runs[0] || k < runs[1]; k++)
+        for (size_t recipe = 0; recipe < 2; recipe++) {
+            const size_t i = k + (recipe ? runs[0] : 0);
+            struct chex_predictions *table = NULL;
+            if (k >= runs[recipe])
+                continue;
+            if (i)
+                CHEX_TRY(read_table(c, &c->file[i], &table, err));
+            enum chex_status st = check_training(c, i, err);
+            if (st == CHEX_OK)
+                st = add_training(c, i, i ? table : c->reference, r, err);
+            chex_predictions_destroy(table);
+            CHEX_TRY(st);
+        }
+    return chex_recipes_finish(r, c->compared[0], err);
+}
+
+/* ---- all ---- */
+
 static enum chex_status compare_files(struct comparison *c, struct chex_error *err) {
     const struct chex_eval_settings *s = c->settings;
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
-    c->compared = chex_alloc_zeroed(c->files, sizeof *c->compared);
+    c->compared = chex_alloc_zeroed(c->paths.count, sizeof *c->compared);
     if (!c->compared)
         return chex_error_memory(err, NULL);
     if (s->bootstrap)
         CHEX_TRY(chex_pool_create(threads, &c->config.pool, err));
     CHEX_TRY(read_table(c, &c->file[0], &c->reference, err));
-    for (size_t i = 1; i < c->files; i++)
+    for (size_t i = 1; !c->paths.runs[0] && i < c->paths.count; i++)
         CHEX_TRY(compare_file(c, i, err));
-    return CHEX_OK;
+    if (!c->paths.runs[0])
+        return CHEX_OK;
+    struct chex_recipes *r = NULL;
+    CHEX_TRY(chex_recipes_create(c->paths.runs, s->paired, &r, err));
+    const enum chex_status st = compare_recipes(c, r, err);
+    chex_recipes_destroy(r);
+    return st;
 }
 
 static enum chex_status write_results(const struct comparison *c,
@@ -96,7 +195,14 @@ static enum chex_status write_results(const struct comparison *c,
 }
 
 static enum chex_status report(const struct comparison *c, struct chex_error *err) {
-    const struct chex_paired_report r = {&c->config, c->files - 1, c->file, c->compared};
+    const size_t *runs = c->paths.runs;
+    const struct chex_paired_report r = {.config = &c->config,
+                                         .count = runs[0] ? 1 : c->paths.count - 1,
+                                         .file = c->file,
+                                         .compared = c->compared,
+                                         .runs = {runs[0], runs[1]},
+                                         .paired_seeds = c->settings->paired,
+                                         .sweep = c->settings->sweep != NULL};
     if (c->settings->output)
         CHEX_TRY(write_results(c, &r, err));
     if (c->settings->common.json)
@@ -106,7 +212,7 @@ static enum chex_status report(const struct comparison *c, struct chex_error *er
 }
 
 static enum chex_status check_paths(const struct comparison *c, struct chex_error *err) {
-    for (size_t i = 0; i < c->files; i++) {
+    for (size_t i = 0; i < c->paths.count; i++) {
         const char *path = c->file[i].path;
         if (chex_fs_is_dir(path))
             return chex_error_set(err, CHEX_E_USAGE,
@@ -144,17 +250,17 @@ enum chex_status chex_evaluate_compare(const struct chex_opt_set *set,
                                        struct chex_error *err) {
     struct comparison c = {.settings = s,
                            .out = out,
-                           .files = chex_opt_word_count(set),
                            .config = {.cluster = (enum chex_cluster)s->cluster,
                                       .replicates = (size_t)s->bootstrap,
                                       .seed = (uint64_t)s->seed,
                                       .margin = s->margin > 0 ? s->margin : NAN}};
-    c.file = chex_alloc_zeroed(c.files, sizeof *c.file);
-    if (!c.file)
-        return chex_error_memory(err, NULL);
-    for (size_t i = 0; i < c.files; i++)
-        c.file[i].path = chex_opt_word(set, i);
-    enum chex_status st = compare(&c, err);
+    enum chex_status st = chex_compare_paths_find(set, s, &c.paths, err);
+    if (st == CHEX_OK && !(c.file = chex_alloc_zeroed(c.paths.count, sizeof *c.file)))
+        st = chex_error_memory(err, NULL);
+    for (size_t i = 0; st == CHEX_OK && i < c.paths.count; i++)
+        c.file[i].path = c.paths.path[i];
+    if (st == CHEX_OK)
+        st = compare(&c, err);
     release(&c);
     return st;
 }

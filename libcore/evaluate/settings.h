@@ -35,6 +35,8 @@ struct chex_eval_settings {
     int unit, unit_score;
     int64_t hardest;
     const char *evaluation;
+    const char *runs, *against, *sweep; /* of compare */
+    bool paired;
 };
 
 /* Values of --weights. */

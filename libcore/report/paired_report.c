@@ -62,6 +62,10 @@ static void print_row(const struct chex_paired_report *r, FILE *to, int width, c
             format_p(k->p_value, p), k->name ? format_p(k->p_holm, holm) : "");
     if (r->config->replicates)
         fprintf(to, "  %18s", format_interval(&k->bootstrap, k->too_few, interval));
+    if (r->runs[0])
+        fprintf(to, "  %7.4f  %7.4f  %*.0f%s", k->sd[0], k->sd[1],
+                isnan(k->training_share) ? 9 : 8, 100 * k->training_share,
+                isnan(k->training_share) ? "" : "%");
     if (!isnan(r->config->margin))
         fprintf(to, "  %s", isnan(k->interval.low) ? "-" : format_verdict(k, text));
     putc('\n', to);
@@ -79,6 +83,8 @@ static void print_rows(const struct chex_paired_report *r, const struct chex_pai
             "patients", "first", "second", "difference", "95 % interval", "p", "p Holm");
     if (r->config->replicates)
         fprintf(to, "  %18s", "bootstrap");
+    if (r->runs[0])
+        fprintf(to, "  %7s  %7s  %9s", "SD 1st", "SD 2nd", "trainings");
     fputs(isnan(r->config->margin) ? "\n" : "  verdict\n", to);
     for (int c = 0; c < p->classes; c++)
         print_row(r, to, width, p->per_class[c].name, &p->per_class[c], p->patients > 0);
@@ -87,7 +93,13 @@ static void print_rows(const struct chex_paired_report *r, const struct chex_pai
 
 static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to) {
     const struct chex_paired *p = r->compared[i];
-    chex_text_printf(to, "first:  %s\nsecond: %s\n", r->file[0].path, r->file[1 + i].path);
+    for (int side = 0; side < 2; side++) {
+        const struct chex_paired_file *f = chex_paired_side(r, i, side);
+        fputs(side ? "second: " : "first:  ", to);
+        for (size_t k = 0; k < r->runs[side] + !r->runs[side]; k++)
+            chex_text_printf(to, "%s%s", k ? ", " : "", f[k].path);
+        putc('\n', to);
+    }
     fprintf(to, "%zu image%s in both", p->joined, chex_text_s(p->joined));
     if (p->patients)
         fprintf(to, ", of %zu patient%s", p->patients, chex_text_s(p->patients));
@@ -95,7 +107,8 @@ static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to)
         fprintf(to, "; left out: %zu in the first file only, %zu in the second only",
                 p->left_out[0], p->left_out[1]);
     putc('\n', to);
-    char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+    char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
+                                              &chex_paired_side(r, i, 1)->training);
     char line[4096];
     fprintf(to, "%s\n",
             differs ? chex_text_printable(differs, line, sizeof line) : "differs in: unknown");
@@ -121,8 +134,48 @@ static void print_undefined_replicates(const struct chex_paired_report *r, FILE 
 static bool any_training(const struct chex_paired_report *r) {
     bool any = false;
     for (size_t i = 0; i < r->count; i++)
-        any = any || (r->file[0].training.facts && r->file[1 + i].training.facts);
+        any = any || (chex_paired_side(r, i, 0)->training.facts &&
+                      chex_paired_side(r, i, 1)->training.facts);
     return any;
+}
+
+/* What the interval covers, and what would make it narrower. */
+static void print_recipe_notes(const struct chex_paired_report *r, FILE *to) {
+    const struct chex_paired_class *m = &r->compared[0]->mean;
+    fprintf(to,
+            "\ndifference: mean AUROC of the %zu trainings of the first recipe minus that of the "
+            "%zu of the second\n"
+            "interval, p: 95 %%, for other patients and other trainings (Obuchowski and Rockette; "
+            "Hillis), %s, by %s; p of the mean from its interval\n"
+            "p Holm: corrected for the %zu finding%s\n"
+            "SD: of the AUROCs of the trainings; trainings: share of the variance that more "
+            "trainings would lower; the rest is the patients\n",
+            r->runs[0], r->runs[1],
+            r->paired_seeds ? "seeds paired" : "trainings nested within recipes",
+            chex_cluster_names[r->config->cluster], r->compared[0]->tests,
+            chex_text_s(r->compared[0]->tests));
+    if (isnan(m->interval.low))
+        return;
+    if (isnan(m->runs_to_halve))
+        fputs("half the width of the mean: no number of trainings is enough, only more patients\n",
+              to);
+    else
+        fprintf(to, "half the width of the mean: %.0f trainings of each recipe\n",
+                m->runs_to_halve);
+}
+
+static void print_method_notes(const struct chex_paired_report *r, size_t tests, FILE *to) {
+    fprintf(to,
+            "\ndifference: AUROC of the first file minus that of the second, on the same images\n"
+            "interval, p: 95 %%, paired DeLong by %s, corrected for few positives; p of the mean "
+            "from its interval\n"
+            "p Holm: corrected for the %zu finding%s of a comparison%s\n",
+            chex_cluster_names[r->config->cluster], tests, chex_text_s(tests),
+            r->count > 1 ? ", not for the number of comparisons" : "");
+    if (any_training(r))
+        fputs("differs in: training options and their values in the first; the interval covers "
+              "other patients, not another training: repeat with several --seed, see --runs\n",
+              to);
 }
 
 static void print_notes(const struct chex_paired_report *r, FILE *to) {
@@ -134,17 +187,10 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
         too_few += r->compared[i]->too_few;
         tests = r->compared[i]->tests > tests ? r->compared[i]->tests : tests;
     }
-    fprintf(to,
-            "\ndifference: AUROC of the first file minus that of the second, on the same images\n"
-            "interval, p: 95 %%, paired DeLong by %s, corrected for few positives; p of the mean "
-            "from its interval\n"
-            "p Holm: corrected for the %zu finding%s of a comparison%s\n",
-            by, tests, chex_text_s(tests),
-            r->count > 1 ? ", not for the number of comparisons" : "");
-    if (any_training(r))
-        fputs("differs in: training options and their values in the first; the interval covers "
-              "other patients, not another training: repeat with several --seed\n",
-              to);
+    if (r->runs[0])
+        print_recipe_notes(r, to);
+    else
+        print_method_notes(r, tests, to);
     if (r->config->replicates)
         fprintf(to,
                 "bootstrap: 95 %%, percentiles of %zu replicates, each draws the same %ss for "
@@ -167,6 +213,10 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
 }
 
 void chex_paired_report_print(const struct chex_paired_report *r, FILE *to) {
+    if (r->sweep) {
+        chex_sweep_print(r, to);
+        return;
+    }
     for (size_t i = 0; i < r->count; i++) {
         if (i)
             putc('\n', to);
@@ -196,6 +246,10 @@ static json_t *class_json(const struct chex_paired_report *r, const struct chex_
         CHEX_FIELD("bootstrap_low", k->bootstrap.low),
         CHEX_FIELD("bootstrap_high", k->bootstrap.high),
         CHEX_FIELD_IF(drawn, "replicates_undefined", k->bootstrap.undefined),
+        CHEX_FIELD_IF(r->runs[0], "sd_first", k->sd[0]),
+        CHEX_FIELD_IF(r->runs[0], "sd_second", k->sd[1]),
+        CHEX_FIELD_IF(r->runs[0], "training_share", k->training_share),
+        CHEX_FIELD_IF(r->runs[0], "runs_to_halve", k->runs_to_halve),
         CHEX_FIELD("verdict", verdict[0]), CHEX_FIELD("verdict_second", verdict[1]));
 }
 
@@ -209,7 +263,8 @@ static json_t *classes_json(const struct chex_paired_report *r, const struct che
 
 static json_t *comparison_json(const struct chex_paired_report *r, size_t i) {
     const struct chex_paired *p = r->compared[i];
-    const struct chex_paired_file *first = &r->file[0], *second = &r->file[1 + i];
+    const struct chex_paired_file *first = chex_paired_side(r, i, 0);
+    const struct chex_paired_file *second = chex_paired_side(r, i, 1);
     return chex_result(
         CHEX_FIELD("first", first->path), CHEX_FIELD("second", second->path),
         CHEX_FIELD("training", chex_paired_training_json(&first->training, &second->training)),
@@ -236,9 +291,14 @@ static json_t *file_json(const struct chex_paired_report *r, size_t i) {
                        CHEX_FIELD("digest", &f->digest[0]));
 }
 
-static json_t *interval_json(const struct chex_paired_config *config) {
-    return chex_result(CHEX_FIELD("method", "moderated paired DeLong"), CHEX_FIELD("level", 0.95),
-                       CHEX_FIELD("cluster", chex_cluster_names[config->cluster]),
+static json_t *interval_json(const struct chex_paired_report *r) {
+    const char *method = !r->runs[0]       ? "moderated paired DeLong"
+                         : r->paired_seeds ? "Obuchowski-Rockette-Hillis, seeds paired"
+                                           : "Obuchowski-Rockette-Hillis, trainings nested";
+    return chex_result(CHEX_FIELD("method", method), CHEX_FIELD("level", 0.95),
+                       CHEX_FIELD("cluster", chex_cluster_names[r->config->cluster]),
+                       CHEX_FIELD_IF(r->runs[0], "trainings_first", r->runs[0]),
+                       CHEX_FIELD_IF(r->runs[0], "trainings_second", r->runs[1]),
                        CHEX_FIELD("minimum_clusters", (int)CHEX_DELONG_MIN_CLUSTERS));
 }
 
@@ -256,13 +316,14 @@ static json_t *bootstrap_json(const struct chex_paired_config *config) {
 
 json_t *chex_paired_report_json(const struct chex_paired_report *r) {
     json_t *first = comparison_json(r, 0);
-    json_t *o = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
-                            CHEX_FIELD("files", list_json(r, r->count + 1, file_json)),
-                            CHEX_FIELD("interval", interval_json(r->config)),
-                            CHEX_FIELD("correction", correction_json()),
-                            CHEX_FIELD("bootstrap", bootstrap_json(r->config)),
-                            CHEX_MEMBER(r->config, margin),
-                            CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
+    json_t *o = chex_result(
+        CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
+        CHEX_FIELD("files",
+                   list_json(r, r->runs[0] ? r->runs[0] + r->runs[1] : r->count + 1, file_json)),
+        CHEX_FIELD("interval", interval_json(r)), CHEX_FIELD("correction", correction_json()),
+        CHEX_FIELD("bootstrap", bootstrap_json(r->config)), CHEX_MEMBER(r->config, margin),
+        CHEX_FIELD("sweep", r->sweep ? chex_sweep_json(r) : json_null()),
+        CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
     if (!first || !o || json_object_update(o, first) != 0) {
         json_decref(o);
         o = NULL;
@@ -276,22 +337,26 @@ static enum chex_status write_json(FILE *f, const struct chex_paired_report *r,
     return chex_result_print(f, chex_paired_report_json(r), NULL, JSON_INDENT(2), err);
 }
 
+#define CSV_NAMES                                                                                  \
+    "first,second,class=name,positives?,negatives?,masked?,positive_patients?,"                    \
+    "negative_patients?,auroc_first,auroc_second,difference,ci_low,ci_high,p_value,p_holm,se,"     \
+    "df,bootstrap_low,bootstrap_high,verdict?,verdict_second?"
+
 static enum chex_status write_csv(FILE *f, const struct chex_paired_report *r,
                                   struct chex_error *err) {
+    if (r->sweep)
+        return chex_csv_write(f, CHEX_SWEEP_NAMES, chex_sweep_json(r), err);
     json_t *rows = json_array();
     for (size_t i = 0; i < r->count; i++)
         for (int c = 0; c <= r->compared[i]->classes; c++) {
             const struct chex_paired *p = r->compared[i];
             json_t *row = class_json(r, p, c < p->classes ? &p->per_class[c] : &p->mean);
-            chex_json_set(&row, "first", chex_json_text(r->file[0].path));
-            chex_json_set(&row, "second", chex_json_text(r->file[1 + i].path));
+            chex_json_set(&row, "first", chex_json_text(chex_paired_side(r, i, 0)->path));
+            chex_json_set(&row, "second", chex_json_text(chex_paired_side(r, i, 1)->path));
             chex_json_append(&rows, row);
         }
     return chex_csv_write(
-        f,
-        "first,second,class=name,positives?,negatives?,masked?,positive_patients?,"
-        "negative_patients?,auroc_first,auroc_second,difference,ci_low,ci_high,p_value,p_holm,se,"
-        "df,bootstrap_low,bootstrap_high,verdict?,verdict_second?",
+        f, r->runs[0] ? CSV_NAMES ",sd_first,sd_second,training_share,runs_to_halve?" : CSV_NAMES,
         rows, err);
 }
 

@@ -132,11 +132,15 @@ static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
     static const char *const roles[] = {"First", "Second"};
     char path[1100], line[1200];
     for (size_t k = 0; k < 2; k++) {
-        snprintf(line, sizeof line, "%s: %s", roles[k],
-                 end_of_path(r->file[k ? 1 + i : 0].path, path, sizeof path));
+        const int n =
+            snprintf(line, sizeof line, "%s: %s", roles[k],
+                     end_of_path(chex_paired_side(r, i, (int)k)->path, path, sizeof path));
+        if (r->runs[k] > 1 && n < (int)sizeof line)
+            snprintf(line + n, sizeof line - (size_t)n, " and %zu more", r->runs[k] - 1);
         put_text(to, AS_TITLE, 0, k ? 28 : 12, "start", line);
     }
-    char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+    char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
+                                              &chex_paired_side(r, i, 1)->training);
     put_text(to, CHEX_SVG_AS_TEXT, 0, 44, "start",
              differs ? start_of(differs, line, sizeof line) : "");
     free(differs);

@@ -65,6 +65,10 @@ static const json_t *option_of(const json_t *facts, const char *name) {
     return json_object_get(json_object_get(facts, "training_options"), name);
 }
 
+const char *chex_paired_training_option(const struct chex_paired_training *t, const char *name) {
+    return json_string_value(option_of(t->facts, name));
+}
+
 /* Weights that follow from other options or images are no difference of their own. */
 static bool other_weights(const json_t *a, const json_t *b) {
     const bool same_source = json_equal(option_of(a, "pos-weight"), option_of(b, "pos-weight")) &&

@@ -23,6 +23,9 @@ enum chex_status chex_paired_training_read(const char *table, const char *digest
                                            struct chex_error *err);
 void chex_paired_training_release(struct chex_paired_training *t);
 
+/* The text of a training option; NULL: unknown. */
+const char *chex_paired_training_option(const struct chex_paired_training *t, const char *name);
+
 /* "differs in: --pos-weight balanced (second: none)", or why this is unknown. The caller frees it.
  * NULL: out of memory. */
 char *chex_paired_training_text(const struct chex_paired_training *first,
