@@ -58,8 +58,8 @@ static void print_cells(int design, bool means, uint32_t trials, uint32_t negati
                                                     0.75};
                 for (int k = 0; !means && k < COUNTS; k++)
                     print_cell(&o, 1, counts[k], trials, negatives);
-                if (means && n < 2 && s < 2)
-                    print_cell(&o, SIMULATED_FINDINGS, 0, trials, negatives);
+                for (uint32_t k = 0; means && n < 2 && s < 2 && k <= 100; k += 100)
+                    print_cell(&o, SIMULATED_FINDINGS, k, trials, negatives);
             }
 }
 

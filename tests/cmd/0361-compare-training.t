@@ -32,7 +32,7 @@ train elsewhere other
 expect_status 0 compare weighted plain
 like "$(out)" '^differs in: --where age>=0 \(second: not given\), --pos-weight balanced \(second: none\), --ema 0\.9 \(second: 0\)$' \
     "the options that differ are named with both values"
-like "$(out)" '^differs in: training options .* not another training: repeat with several --seed$' \
+like "$(out)" '^differs in: training options .* not another training: repeat with several --seed, see --runs$' \
     "a note says what the interval does not cover"
 expect_status 0 compare same plain
 like "$(out)" '^differs in: no training option$' "threads, folders and saves are no difference"
