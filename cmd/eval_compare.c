@@ -17,8 +17,6 @@ static const struct chex_opt compare_opts[] = {
            .help = "trainings of the recipe that --runs is compared with"),
     OPTION("paired", FLAG, EVAL_AT(paired),
            .help = "the k-th training of both recipes has the same seed"),
-    OPTION("sweep", STRING, EVAL_AT(sweep), .metavar = "DIR",
-           .help = "folder of sweep.sbatch: compare each run with the first one, in one table"),
     EVAL_SCORES_ROW,
     EVAL_THREADS_ROW("threads for the bootstrap; 0: one for each CPU"),
     OPTION_GROUP("Figures"),
@@ -42,8 +40,7 @@ const struct chex_opt_program eval_compare_program = {
     .name = "chex-eval compare",
     .summary = "differences of AUROCs between models on the same images, with intervals and tests",
     .usage = "chex-eval compare A.csv B.csv [C.csv ...] [--output DIR] [options]\n"
-             "chex-eval compare --runs A1,A2,A3 --against B1,B2,B3 [--paired] [options]\n"
-             "chex-eval compare --sweep DIR [options]",
+             "chex-eval compare --runs A1,A2,A3 --against B1,B2,B3 [--paired] [options]",
     .opts = compare_opts,
     .count = COUNT(compare_opts),
     .epilog = "The files are tables such as predictions.csv. Each other file is compared with the\n"

@@ -13,12 +13,11 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
-#include "evaluate/compare_paths.h"
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
-#include "model/training_facts.h"
 #include "report/paired_report.h"
 #include "report/publish.h"
+#include "stats/difference.h"
 #include "stats/recipes.h"
 
 static const uint64_t FILE_LIMIT_BYTES = UINT64_C(4) << 30;
@@ -28,22 +27,80 @@ struct comparison {
     const struct chex_eval_settings *settings;
     FILE *out;
     struct chex_paired_config config;
-    struct chex_compare_paths paths;
-    struct chex_paired_file *file;      /* (paths.count) */
-    struct chex_paired **compared;      /* (paths.count - 1); of recipes one */
+    size_t files, runs[2];              /* runs: trainings of each recipe; 0: no recipes */
+    struct chex_paired_file *file;      /* (files) */
+    struct chex_paired **compared;      /* (files - 1); of recipes one */
     struct chex_predictions *reference; /* owns the names of the findings */
 };
 
 static void release(struct comparison *c) {
-    for (size_t i = 0; c->compared && i + 1 < c->paths.count; i++)
+    for (size_t i = 0; c->compared && i + 1 < c->files; i++)
         chex_paired_destroy(c->compared[i]);
     free(c->compared);
-    for (size_t i = 0; c->file && i < c->paths.count; i++)
+    for (size_t i = 0; i < c->files; i++) {
         chex_paired_training_release(&c->file[i].training);
+        free(c->file[i].path);
+    }
     free(c->file);
-    chex_compare_paths_release(&c->paths);
     chex_predictions_destroy(c->reference);
     chex_pool_destroy(c->config.pool);
+}
+
+/* ---- the tables ---- */
+
+/* Adds a table; a folder of results names the one in it. */
+static enum chex_status add_file(struct comparison *c, const char *path, struct chex_error *err) {
+    struct chex_paired_file *grown = realloc(c->file, (c->files + 1) * sizeof *grown);
+    if (!grown)
+        return chex_error_memory(err, "%zu tables", c->files);
+    c->file = grown;
+    grown[c->files] = (struct chex_paired_file){.path = strdup(path)};
+    return grown[c->files++].path ? CHEX_OK : chex_error_memory(err, "%zu tables", c->files);
+}
+
+/* Adds the trainings of a recipe. */
+static enum chex_status add_recipe(struct comparison *c, int recipe, struct chex_error *err) {
+    const char *option = recipe ? "--against" : "--runs";
+    char *list = strdup(recipe ? c->settings->against : c->settings->runs), *rest = list;
+    enum chex_status st = list ? CHEX_OK : chex_error_memory(err, NULL);
+    for (char *item; st == CHEX_OK && (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
+        char *inside = chex_fs_is_dir(item) ? chex_fs_join(item, "predictions.csv") : NULL;
+        st = *item ? add_file(c, inside ? inside : item, err)
+                   : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option);
+        free(inside);
+    }
+    free(list);
+    if (st == CHEX_OK && c->runs[recipe] < CHEX_RECIPES_MIN_RUNS)
+        st = chex_error_set(
+            err, CHEX_E_USAGE,
+            "%s: %zu training%s (expected at least %d, with other seeds); chex-eval compare A B "
+            "compares two networks, and its interval covers other patients, but no other training",
+            option, c->runs[recipe], chex_text_s(c->runs[recipe]), CHEX_RECIPES_MIN_RUNS);
+    return st;
+}
+
+static enum chex_status find_files(struct comparison *c, const struct chex_opt_set *set,
+                                   struct chex_error *err) {
+    const struct chex_eval_settings *s = c->settings;
+    const size_t words = chex_opt_word_count(set);
+    if (!s->runs != !s->against || (s->runs ? words || s->bootstrap : s->paired))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "expected tables, or --runs with --against (and --paired), without "
+                              "--bootstrap");
+    if (!s->runs && words < 2)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "chex-eval compare takes two or more tables of predictions; try "
+                              "'chex-eval compare --help'");
+    for (size_t i = 0; i < words; i++)
+        CHEX_TRY(add_file(c, chex_opt_word(set, i), err));
+    for (int i = 0; s->runs && i < 2; i++)
+        CHEX_TRY(add_recipe(c, i, err));
+    if (s->paired && c->runs[0] != c->runs[1])
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--paired: %zu trainings in --runs and %zu in --against (expected "
+                              "equal numbers)",
+                              c->runs[0], c->runs[1]);
+    return CHEX_OK;
 }
 
 static enum chex_status read_table(const struct comparison *c, struct chex_paired_file *f,
@@ -75,41 +132,44 @@ static enum chex_status compare_file(struct comparison *c, size_t i, struct chex
     return st;
 }
 
-/* ---- recipes ---- */
-
-/* Warns if trainings of one recipe differ in more than the seed: the interval then covers that too.
- */
-static void check_recipe(const struct comparison *c, size_t first, size_t i) {
-    const json_t *a = c->file[first].training.facts, *b = c->file[i].training.facts, *item;
-    json_t *list = a && b ? chex_training_differences(a, b) : NULL;
-    size_t k;
-    json_array_foreach(list, k, item) {
-        const char *option = json_string_value(json_object_get(item, "option"));
-        if (option && strcmp(option, "seed") != 0)
-            chex_warn("%s and %s differ in --%s, but trainings of one recipe should differ in "
-                      "--seed only",
-                      c->file[first].path, c->file[i].path, option);
-    }
-    json_decref(list);
+/* Of several comparisons the p values of the means are corrected, as for the runs of a sweep. */
+static enum chex_status correct_means(const struct comparison *c, struct chex_error *err) {
+    const size_t n = c->files - 1;
+    size_t tests;
+    double *p = chex_alloc_zeroed(n, 2 * sizeof *p);
+    if (!p)
+        return chex_error_memory(err, NULL);
+    for (size_t i = 0; i < n; i++)
+        p[i] = c->compared[i]->mean.p_value;
+    const enum chex_status st = chex_difference_holm(p, n, p + n, &tests, err);
+    for (size_t i = 0; n > 1 && st == CHEX_OK && i < n; i++)
+        c->compared[i]->mean.p_holm = p[n + i];
+    free(p);
+    return st;
 }
 
-/* Each training counts once, and paired ones have the same seed. */
+/* ---- recipes ---- */
+
+/* Each training counts once. Those of a recipe differ in the seed only, else the interval covers
+ * more than seeds. Paired ones have the same seed. */
 static enum chex_status check_training(const struct comparison *c, size_t i,
                                        struct chex_error *err) {
-    const size_t half = c->paths.runs[0], pair = i - (i < half ? 0 : half);
-    for (size_t k = 0; k < c->paths.count; k++)
-        if (k != i && strcmp(c->file[k].digest, c->file[i].digest) == 0)
+    const size_t first = i < c->runs[0] ? 0 : c->runs[0];
+    const struct chex_paired_file *f = &c->file[i], *of = &c->file[first], *pair = f - first;
+    for (size_t k = 0; k < c->files; k++)
+        if (k != i && strcmp(c->file[k].digest, f->digest) == 0)
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s and %s are the same table (digest %s); expected another "
                                   "training each",
-                                  c->file[k].path, c->file[i].path, c->file[i].digest);
-    const char *seeds[] = {chex_paired_training_option(&c->file[pair].training, "seed"),
-                           chex_paired_training_option(&c->file[i].training, "seed")};
-    if (c->settings->paired && seeds[0] && seeds[1] && strcmp(seeds[0], seeds[1]) != 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--paired: %s has --seed %s and %s has --seed %s; expected the same",
-                              c->file[pair].path, seeds[0], c->file[i].path, seeds[1]);
-    check_recipe(c, i < half ? 0 : half, i);
+                                  c->file[k].path, f->path, f->digest);
+    if (c->settings->paired &&
+        chex_paired_training_differs(&pair->training, &f->training, "seed", true))
+        return chex_error_set(err, CHEX_E_DATA, "--paired: %s and %s differ in --seed", pair->path,
+                              f->path);
+    const char *other = chex_paired_training_differs(&of->training, &f->training, "seed", false);
+    if (other)
+        chex_warn("%s and %s differ in --%s; trainings of one recipe differ in --seed only",
+                  of->path, f->path, other);
     return CHEX_OK;
 }
 
@@ -118,7 +178,7 @@ static enum chex_status add_training(struct comparison *c, size_t i,
                                      struct chex_error *err) {
     const struct chex_predictions *const tables[] = {c->reference, table};
     const char *const names[] = {c->file[0].path, c->file[i].path};
-    const size_t half = c->paths.runs[0];
+    const size_t half = c->runs[0];
     struct chex_join j;
     enum chex_status st = chex_join_create(tables, names, c->config.cluster, &j, err);
     if (st == CHEX_OK && (j.left_out[0] || j.left_out[1]))
@@ -143,21 +203,19 @@ static enum chex_status add_training(struct comparison *c, size_t i,
 /* Paired trainings follow each other. */
 static enum chex_status compare_recipes(struct comparison *c, struct chex_recipes *r,
                                         struct chex_error *err) {
-    const size_t *runs = c->paths.runs;
-    for (size_t k = 0; k < runs[0] || k < runs[1]; k++)
-        for (size_t recipe = 0; recipe < 2; recipe++) {
-            const size_t i = k + (recipe ? runs[0] : 0);
-            struct chex_predictions *table = NULL;
-            if (k >= runs[recipe])
-                continue;
-            if (i)
-                CHEX_TRY(read_table(c, &c->file[i], &table, err));
-            enum chex_status st = check_training(c, i, err);
-            if (st == CHEX_OK)
-                st = add_training(c, i, i ? table : c->reference, r, err);
-            chex_predictions_destroy(table);
-            CHEX_TRY(st);
-        }
+    for (size_t n = 0; n < 2 * c->files; n++) {
+        struct chex_predictions *table = NULL;
+        const size_t i = n / 2 + (n % 2 ? c->runs[0] : 0);
+        if (n / 2 >= c->runs[n % 2])
+            continue;
+        if (i) /* the reference has been read */
+            CHEX_TRY(read_table(c, &c->file[i], &table, err));
+        enum chex_status st = check_training(c, i, err);
+        if (st == CHEX_OK)
+            st = add_training(c, i, i ? table : c->reference, r, err);
+        chex_predictions_destroy(table);
+        CHEX_TRY(st);
+    }
     return chex_recipes_finish(r, c->compared[0], err);
 }
 
@@ -166,18 +224,18 @@ static enum chex_status compare_recipes(struct comparison *c, struct chex_recipe
 static enum chex_status compare_files(struct comparison *c, struct chex_error *err) {
     const struct chex_eval_settings *s = c->settings;
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
-    c->compared = chex_alloc_zeroed(c->paths.count, sizeof *c->compared);
+    c->compared = chex_alloc_zeroed(c->files, sizeof *c->compared);
     if (!c->compared)
         return chex_error_memory(err, NULL);
     if (s->bootstrap)
         CHEX_TRY(chex_pool_create(threads, &c->config.pool, err));
     CHEX_TRY(read_table(c, &c->file[0], &c->reference, err));
-    for (size_t i = 1; !c->paths.runs[0] && i < c->paths.count; i++)
+    for (size_t i = 1; !c->runs[0] && i < c->files; i++)
         CHEX_TRY(compare_file(c, i, err));
-    if (!c->paths.runs[0])
-        return CHEX_OK;
+    if (!c->runs[0])
+        return correct_means(c, err);
     struct chex_recipes *r = NULL;
-    CHEX_TRY(chex_recipes_create(c->paths.runs, s->paired, &r, err));
+    CHEX_TRY(chex_recipes_create(c->runs, s->paired, &r, err));
     const enum chex_status st = compare_recipes(c, r, err);
     chex_recipes_destroy(r);
     return st;
@@ -195,14 +253,13 @@ static enum chex_status write_results(const struct comparison *c,
 }
 
 static enum chex_status report(const struct comparison *c, struct chex_error *err) {
-    const size_t *runs = c->paths.runs;
+    const size_t *runs = c->runs;
     const struct chex_paired_report r = {.config = &c->config,
-                                         .count = runs[0] ? 1 : c->paths.count - 1,
+                                         .count = runs[0] ? 1 : c->files - 1,
                                          .file = c->file,
                                          .compared = c->compared,
                                          .runs = {runs[0], runs[1]},
-                                         .paired_seeds = c->settings->paired,
-                                         .sweep = c->settings->sweep != NULL};
+                                         .paired_seeds = c->settings->paired};
     if (c->settings->output)
         CHEX_TRY(write_results(c, &r, err));
     if (c->settings->common.json)
@@ -212,7 +269,7 @@ static enum chex_status report(const struct comparison *c, struct chex_error *er
 }
 
 static enum chex_status check_paths(const struct comparison *c, struct chex_error *err) {
-    for (size_t i = 0; i < c->paths.count; i++) {
+    for (size_t i = 0; i < c->files; i++) {
         const char *path = c->file[i].path;
         if (chex_fs_is_dir(path))
             return chex_error_set(err, CHEX_E_USAGE,
@@ -254,11 +311,7 @@ enum chex_status chex_evaluate_compare(const struct chex_opt_set *set,
                                       .replicates = (size_t)s->bootstrap,
                                       .seed = (uint64_t)s->seed,
                                       .margin = s->margin > 0 ? s->margin : NAN}};
-    enum chex_status st = chex_compare_paths_find(set, s, &c.paths, err);
-    if (st == CHEX_OK && !(c.file = chex_alloc_zeroed(c.paths.count, sizeof *c.file)))
-        st = chex_error_memory(err, NULL);
-    for (size_t i = 0; st == CHEX_OK && i < c.paths.count; i++)
-        c.file[i].path = c.paths.path[i];
+    enum chex_status st = find_files(&c, set, err);
     if (st == CHEX_OK)
         st = compare(&c, err);
     release(&c);

@@ -35,7 +35,7 @@ struct chex_eval_settings {
     int unit, unit_score;
     int64_t hardest;
     const char *evaluation;
-    const char *runs, *against, *sweep; /* of compare */
+    const char *runs, *against; /* of compare */
     bool paired;
 };
 

@@ -47,7 +47,7 @@ static const char *format_verdict(const struct chex_paired_class *k, char buf[64
 }
 
 static void print_row(const struct chex_paired_report *r, FILE *to, int width, const char *name,
-                      const struct chex_paired_class *k, bool patients_known) {
+                      const struct chex_paired_class *k, bool patients_known, const char *tail) {
     char positives[24] = "", patients[24] = "", p[16], holm[16], interval[40], text[64];
     if (k->name) {
         snprintf(positives, sizeof positives, "%zu", k->positives);
@@ -59,16 +59,26 @@ static void print_row(const struct chex_paired_report *r, FILE *to, int width, c
     else
         fprintf(to, "  %7.4f  %7.4f  %+10.4f", k->auroc[0], k->auroc[1], k->difference);
     fprintf(to, "  %18s  %7s  %7s", format_interval(&k->interval, k->too_few, interval),
-            format_p(k->p_value, p), k->name ? format_p(k->p_holm, holm) : "");
+            format_p(k->p_value, p), k->name || !isnan(k->p_holm) ? format_p(k->p_holm, holm) : "");
     if (r->config->replicates)
         fprintf(to, "  %18s", format_interval(&k->bootstrap, k->too_few, interval));
     if (r->runs[0])
-        fprintf(to, "  %7.4f  %7.4f  %*.0f%s", k->sd[0], k->sd[1],
-                isnan(k->training_share) ? 9 : 8, 100 * k->training_share,
-                isnan(k->training_share) ? "" : "%");
+        fprintf(to, "  %7.4f  %7.4f  %*.0f%s", k->sd[0], k->sd[1], isnan(k->training_share) ? 9 : 8,
+                100 * k->training_share, isnan(k->training_share) ? "" : "%");
     if (!isnan(r->config->margin))
         fprintf(to, "  %s", isnan(k->interval.low) ? "-" : format_verdict(k, text));
-    putc('\n', to);
+    chex_text_printf(to, *tail ? "  %s\n" : "\n", tail);
+}
+
+static void print_heading(const struct chex_paired_report *r, FILE *to, int width,
+                          const char *name) {
+    fprintf(to, "%-*s %9s %8s  %7s  %7s  %10s  %18s  %7s  %7s", width, name, "positives",
+            "patients", "first", "second", "difference", "95 % interval", "p", "p Holm");
+    if (r->config->replicates)
+        fprintf(to, "  %18s", "bootstrap");
+    if (r->runs[0])
+        fprintf(to, "  %7s  %7s  %9s", "SD 1st", "SD 2nd", "trainings");
+    fputs(isnan(r->config->margin) ? "\n" : "  verdict\n", to);
 }
 
 static void print_rows(const struct chex_paired_report *r, const struct chex_paired *p, FILE *to) {
@@ -79,16 +89,27 @@ static void print_rows(const struct chex_paired_report *r, const struct chex_pai
         const int n = chex_text_columns(p->per_class[c].name);
         width = n > width ? n : width;
     }
-    fprintf(to, "%-*s %9s %8s  %7s  %7s  %10s  %18s  %7s  %7s", width, "finding", "positives",
-            "patients", "first", "second", "difference", "95 % interval", "p", "p Holm");
-    if (r->config->replicates)
-        fprintf(to, "  %18s", "bootstrap");
-    if (r->runs[0])
-        fprintf(to, "  %7s  %7s  %9s", "SD 1st", "SD 2nd", "trainings");
-    fputs(isnan(r->config->margin) ? "\n" : "  verdict\n", to);
+    print_heading(r, to, width, "finding");
     for (int c = 0; c < p->classes; c++)
-        print_row(r, to, width, p->per_class[c].name, &p->per_class[c], p->patients > 0);
-    print_row(r, to, width, mean, &p->mean, p->patients > 0);
+        print_row(r, to, width, p->per_class[c].name, &p->per_class[c], p->patients > 0, "");
+    print_row(r, to, width, mean, &p->mean, p->patients > 0, "");
+}
+
+/* One row for each comparison, as of the runs of a sweep. */
+static void print_means(const struct chex_paired_report *r, FILE *to) {
+    int width = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const int n = chex_text_columns(r->file[1 + i].path);
+        width = n > width ? n : width;
+    }
+    chex_text_printf(to, "\nmeans, first: %s\n", r->file[0].path);
+    print_heading(r, to, width, "second");
+    for (size_t i = 0; i < r->count; i++) {
+        char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+        print_row(r, to, width, r->file[1 + i].path, &r->compared[i]->mean, true,
+                  differs ? differs : "");
+        free(differs);
+    }
 }
 
 static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to) {
@@ -139,9 +160,8 @@ static bool any_training(const struct chex_paired_report *r) {
     return any;
 }
 
-/* What the interval covers, and what would make it narrower. */
 static void print_recipe_notes(const struct chex_paired_report *r, FILE *to) {
-    const struct chex_paired_class *m = &r->compared[0]->mean;
+    const struct chex_paired *p = r->compared[0];
     fprintf(to,
             "\ndifference: mean AUROC of the %zu trainings of the first recipe minus that of the "
             "%zu of the second\n"
@@ -152,29 +172,12 @@ static void print_recipe_notes(const struct chex_paired_report *r, FILE *to) {
             "trainings would lower; the rest is the patients\n",
             r->runs[0], r->runs[1],
             r->paired_seeds ? "seeds paired" : "trainings nested within recipes",
-            chex_cluster_names[r->config->cluster], r->compared[0]->tests,
-            chex_text_s(r->compared[0]->tests));
-    if (isnan(m->interval.low))
-        return;
-    if (isnan(m->runs_to_halve))
-        fputs("half the width of the mean: no number of trainings is enough, only more patients\n",
-              to);
-    else
+            chex_cluster_names[r->config->cluster], p->tests, chex_text_s(p->tests));
+    if (!isnan(p->mean.runs_to_halve))
         fprintf(to, "half the width of the mean: %.0f trainings of each recipe\n",
-                m->runs_to_halve);
-}
-
-static void print_method_notes(const struct chex_paired_report *r, size_t tests, FILE *to) {
-    fprintf(to,
-            "\ndifference: AUROC of the first file minus that of the second, on the same images\n"
-            "interval, p: 95 %%, paired DeLong by %s, corrected for few positives; p of the mean "
-            "from its interval\n"
-            "p Holm: corrected for the %zu finding%s of a comparison%s\n",
-            chex_cluster_names[r->config->cluster], tests, chex_text_s(tests),
-            r->count > 1 ? ", not for the number of comparisons" : "");
-    if (any_training(r))
-        fputs("differs in: training options and their values in the first; the interval covers "
-              "other patients, not another training: repeat with several --seed, see --runs\n",
+                p->mean.runs_to_halve);
+    else if (!isnan(p->mean.interval.low))
+        fputs("half the width of the mean: no number of trainings is enough, only more patients\n",
               to);
 }
 
@@ -190,7 +193,18 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
     if (r->runs[0])
         print_recipe_notes(r, to);
     else
-        print_method_notes(r, tests, to);
+        fprintf(to,
+                "\ndifference: AUROC of the first file minus that of the second, on the same "
+                "images\n"
+                "interval, p: 95 %%, paired DeLong by %s, corrected for few positives; p of the "
+                "mean from its interval\n"
+                "p Holm: corrected for the %zu finding%s of a comparison%s\n",
+                by, tests, chex_text_s(tests),
+                r->count > 1 ? "; in the table of means for the comparisons" : "");
+    if (!r->runs[0] && any_training(r))
+        fputs("differs in: training options and their values in the first; the interval covers "
+              "other patients, not another training: repeat with several --seed, see --runs\n",
+              to);
     if (r->config->replicates)
         fprintf(to,
                 "bootstrap: 95 %%, percentiles of %zu replicates, each draws the same %ss for "
@@ -213,16 +227,14 @@ static void print_notes(const struct chex_paired_report *r, FILE *to) {
 }
 
 void chex_paired_report_print(const struct chex_paired_report *r, FILE *to) {
-    if (r->sweep) {
-        chex_sweep_print(r, to);
-        return;
-    }
     for (size_t i = 0; i < r->count; i++) {
         if (i)
             putc('\n', to);
         print_joined(r, i, to);
         print_rows(r, r->compared[i], to);
     }
+    if (r->count > 1)
+        print_means(r, to);
     print_notes(r, to);
 }
 
@@ -268,6 +280,8 @@ static json_t *comparison_json(const struct chex_paired_report *r, size_t i) {
     return chex_result(
         CHEX_FIELD("first", first->path), CHEX_FIELD("second", second->path),
         CHEX_FIELD("training", chex_paired_training_json(&first->training, &second->training)),
+        CHEX_FIELD_IF(second->training.stopped_epoch, "stopped_epoch",
+                      second->training.stopped_epoch),
         CHEX_FIELD("classes", classes_json(r, p)), CHEX_FIELD("mean", class_json(r, p, &p->mean)),
         CHEX_FIELD("class_count", p->classes), CHEX_FIELD("defined_count", p->defined),
         CHEX_MEMBER(p, tests), CHEX_FIELD("images", p->joined),
@@ -304,7 +318,8 @@ static json_t *interval_json(const struct chex_paired_report *r) {
 
 static json_t *correction_json(void) {
     return chex_result(CHEX_FIELD("method", "Holm"),
-                       CHEX_FIELD("family", "findings of one comparison"));
+                       CHEX_FIELD("family", "findings of one comparison"),
+                       CHEX_FIELD("family_of_means", "comparisons"));
 }
 
 static json_t *bootstrap_json(const struct chex_paired_config *config) {
@@ -322,7 +337,6 @@ json_t *chex_paired_report_json(const struct chex_paired_report *r) {
                    list_json(r, r->runs[0] ? r->runs[0] + r->runs[1] : r->count + 1, file_json)),
         CHEX_FIELD("interval", interval_json(r)), CHEX_FIELD("correction", correction_json()),
         CHEX_FIELD("bootstrap", bootstrap_json(r->config)), CHEX_MEMBER(r->config, margin),
-        CHEX_FIELD("sweep", r->sweep ? chex_sweep_json(r) : json_null()),
         CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
     if (!first || !o || json_object_update(o, first) != 0) {
         json_decref(o);
@@ -344,8 +358,6 @@ static enum chex_status write_json(FILE *f, const struct chex_paired_report *r,
 
 static enum chex_status write_csv(FILE *f, const struct chex_paired_report *r,
                                   struct chex_error *err) {
-    if (r->sweep)
-        return chex_csv_write(f, CHEX_SWEEP_NAMES, chex_sweep_json(r), err);
     json_t *rows = json_array();
     for (size_t i = 0; i < r->count; i++)
         for (int c = 0; c <= r->compared[i]->classes; c++) {

@@ -2,8 +2,7 @@
  *
  * Results of paired comparisons, for people and for programs: the table on stdout, compare.json,
  * compare.csv and compare.svg. The first file is the reference; each other file is compared with
- * it. Of two recipes the files are their trainings, and there is one comparison. Of a sweep the
- * table and compare.csv have one row for each run.
+ * it. Of two recipes the files are their trainings, and there is one comparison.
  */
 #ifndef CHEX_REPORT_PAIRED_REPORT_H
 #define CHEX_REPORT_PAIRED_REPORT_H
@@ -16,7 +15,7 @@
 #include "stats/paired.h"
 
 struct chex_paired_file {
-    const char *path;
+    char *path; /* owned by the caller */
     size_t rows;
     char digest[CHEX_HASH128_HEX_BYTES]; /* XXH3 of the bytes of the file */
     struct chex_paired_training training;
@@ -29,7 +28,6 @@ struct chex_paired_report {
     struct chex_paired *const *compared; /* (count): file[0] with file[1 + i] */
     size_t runs[2];                      /* trainings of each recipe; 0: no recipes */
     bool paired_seeds;                   /* of recipes */
-    bool sweep;
 };
 
 /* Side 0 or 1 of a comparison; of a recipe its first training. */
@@ -53,19 +51,6 @@ json_t *chex_paired_report_json(const struct chex_paired_report *r);
  * "nan". */
 enum chex_status chex_paired_report_write(const struct chex_paired_report *r, const char *dir,
                                           struct chex_error *err);
-
-/* ---- sweep_report.c ---- */
-
-/* Prints one row for each run: the mean AUROC, its gain over the first run with interval and p
- * value, corrected for the number of runs, and the options that differ. */
-void chex_sweep_print(const struct chex_paired_report *r, FILE *to);
-
-/* The columns of compare.csv. */
-#define CHEX_SWEEP_NAMES                                                                           \
-    "run,path,auroc,gain?,ci_low?,ci_high?,p_value?,p_holm?,stopped_epoch?,options?"
-
-/* The rows as objects, for the caller to release. NULL: out of memory. */
-json_t *chex_sweep_json(const struct chex_paired_report *r);
 
 /* ---- paired_svg.c ---- */
 

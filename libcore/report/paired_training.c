@@ -29,6 +29,18 @@ static const char *fault_of(const json_t *results, const char *digest) {
     return NULL;
 }
 
+/* The epoch after which sweep.sbatch stopped the run of RUN/eval/predictions.csv. */
+static int stopped_epoch_of(const char *table) {
+    char *path =
+        chex_fs_format("%.*s../sweep-stop.json", (int)(chex_fs_name(table) - table), table);
+    json_t *decision = path ? json_load_file(path, 0, NULL) : NULL;
+    const bool stopped = json_is_true(json_object_get(decision, "stopped"));
+    const int epoch = stopped ? (int)json_integer_value(json_object_get(decision, "epoch")) : 0;
+    json_decref(decision);
+    free(path);
+    return epoch;
+}
+
 enum chex_status chex_paired_training_read(const char *table, const char *digest,
                                            struct chex_paired_training *out,
                                            struct chex_error *err) {
@@ -37,7 +49,8 @@ enum chex_status chex_paired_training_read(const char *table, const char *digest
     char *text = NULL;
     size_t size = 0;
     struct chex_error unread;
-    *out = (struct chex_paired_training){.unknown = "no " RESULTS_NAME " next to it"};
+    *out = (struct chex_paired_training){.unknown = "no " RESULTS_NAME " next to it",
+                                         .stopped_epoch = stopped_epoch_of(table)};
     if (!path)
         return chex_error_memory(err, "%s", table);
     if (chex_fs_exists(path) && chex_fs_read(path, LIMIT_BYTES, &text, &size, &unread) == CHEX_OK) {
@@ -65,8 +78,18 @@ static const json_t *option_of(const json_t *facts, const char *name) {
     return json_object_get(json_object_get(facts, "training_options"), name);
 }
 
-const char *chex_paired_training_option(const struct chex_paired_training *t, const char *name) {
-    return json_string_value(option_of(t->facts, name));
+const char *chex_paired_training_differs(const struct chex_paired_training *first,
+                                         const struct chex_paired_training *second,
+                                         const char *name, bool only) {
+    const char *option;
+    json_t *v;
+    json_object_foreach(json_object_get(first->facts, "training_options"), option, v) {
+        const json_t *other = option_of(second->facts, option);
+        if (other && !json_equal(v, other) && strcmp(option, "data") != 0 &&
+            (strcmp(option, name) == 0) == only)
+            return option;
+    }
+    return NULL;
 }
 
 /* Weights that follow from other options or images are no difference of their own. */
@@ -156,6 +179,8 @@ char *chex_paired_training_text(const struct chex_paired_training *first,
         put_unknown(to, "first", first);
         put_unknown(to, "second", second);
     }
+    if (second->stopped_epoch)
+        fprintf(to, "; the second was stopped after epoch %d", second->stopped_epoch);
     json_decref(differs);
     if (fclose(to) == 0)
         return text;

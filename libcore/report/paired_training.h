@@ -7,15 +7,18 @@
 #define CHEX_REPORT_PAIRED_TRAINING_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/error.h"
 
 struct chex_paired_training {
     json_t *facts;       /* as model/training_facts.h; NULL: unknown */
     const char *unknown; /* why, as the end of a sentence; NULL: known */
+    int stopped_epoch;   /* after which sweep.sbatch stopped the run; 0: it did not */
 };
 
-/* Reads the auroc.json in the folder of a table. Facts that are missing are no error.
+/* Reads the auroc.json in the folder of a table, and the sweep-stop.json above it. Facts that are
+ * missing are no error.
  * - digest: of the bytes of the table; an auroc.json of another table is not used
  * The caller calls chex_paired_training_release, which accepts {0} too. */
 enum chex_status chex_paired_training_read(const char *table, const char *digest,
@@ -23,8 +26,10 @@ enum chex_status chex_paired_training_read(const char *table, const char *digest
                                            struct chex_error *err);
 void chex_paired_training_release(struct chex_paired_training *t);
 
-/* The text of a training option; NULL: unknown. */
-const char *chex_paired_training_option(const struct chex_paired_training *t, const char *name);
+/* A training option that differs: `name` only, or any other. NULL: none, or unknown. */
+const char *chex_paired_training_differs(const struct chex_paired_training *first,
+                                         const struct chex_paired_training *second,
+                                         const char *name, bool only);
 
 /* "differs in: --pos-weight balanced (second: none)", or why this is unknown. The caller frees it.
  * NULL: out of memory. */

@@ -131,8 +131,8 @@ static void test(const struct chex_contributions parts[2], const struct moments 
     d->interval = (struct chex_interval){find_end(&v, -1, t), find_end(&v, 1, t), 0};
 }
 
-static struct chex_difference difference_of(const struct chex_contributions parts[2],
-                                            size_t clusters, bool equal, double *part_out) {
+struct chex_difference chex_difference_of(const struct chex_contributions parts[2], size_t clusters,
+                                          bool equal, double *part_out) {
     const struct chex_delong *a = &parts[0].delong, *b = &parts[1].delong;
     const struct moments m = add_up(parts, clusters, part_out);
     struct chex_difference d = {.auroc = {a->auroc, b->auroc},
@@ -162,14 +162,9 @@ enum chex_status chex_difference(const struct chex_ranking *first,
                                parts[i].negatives, &parts[i].delong, err);
     }
     if (st == CHEX_OK)
-        *out = difference_of(parts, clusters, are_equal(first, second), part_out);
+        *out = chex_difference_of(parts, clusters, are_equal(first, second), part_out);
     free(values);
     return st;
-}
-
-struct chex_difference chex_difference_of(const struct chex_contributions parts[2], size_t clusters,
-                                          double *part_out) {
-    return difference_of(parts, clusters, false, part_out);
 }
 
 /* ---- several findings ---- */

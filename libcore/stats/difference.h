@@ -52,9 +52,9 @@ enum chex_status chex_difference(const struct chex_ranking *first,
                                  size_t clusters, double *part_out, struct chex_difference *out,
                                  struct chex_error *err);
 
-/* The same for contributions that the caller has. */
+/* The same for contributions that the caller has. equal: both rankings are. */
 struct chex_difference chex_difference_of(const struct chex_contributions parts[2], size_t clusters,
-                                          double *part_out);
+                                          bool equal, double *part_out);
 
 /* Adds a difference to a mean, which was created with `least` -1. */
 void chex_difference_add(struct chex_delong_mean *mean, const struct chex_difference *d,

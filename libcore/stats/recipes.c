@@ -6,21 +6,20 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "stats/difference.h"
 
 static const double MOST_RUNS = 1000;
 
-/* One recipe. The entry after the findings is the mean over the defined ones. */
+/* One recipe. Entry `findings` is the mean over the defined findings. */
 struct recipe {
     size_t runs, added;
-    double *value;                   /* (runs, findings + 1) AUROCs */
-    struct chex_contributions *last; /* (findings) of the training that was added last */
-    double *sum;                     /* (findings, 2, clusters) of the contributions of all */
-    double *squares;                 /* (findings + 1), see add_squares */
-    double *buffer;                  /* of `last` */
+    double *value;              /* (runs, findings + 1) AUROCs */
+    double *squares;            /* (findings + 1), see add_squares */
+    double *last, *sum;         /* (findings, 2, clusters) contributions of the positives and of the
+                                   negatives: of the last training, and the sum over all */
+    struct chex_delong *delong; /* (findings) of the last training */
 };
 
 struct chex_recipes {
@@ -33,10 +32,7 @@ struct chex_recipes {
 void chex_recipes_destroy(struct chex_recipes *r) {
     for (int i = 0; r && i < 2; i++) {
         free(r->recipe[i].value);
-        free(r->recipe[i].last);
-        free(r->recipe[i].sum);
-        free(r->recipe[i].squares);
-        free(r->recipe[i].buffer);
+        free(r->recipe[i].delong);
     }
     free(r);
 }
@@ -57,46 +53,37 @@ enum chex_status chex_recipes_create(const size_t runs[2], bool paired, struct c
 
 static enum chex_status allocate(struct chex_recipes *r, const struct chex_join *j,
                                  struct chex_error *err) {
-    const size_t findings = (size_t)j->classes;
+    const size_t findings = (size_t)j->classes, parts = findings * 2 * j->clusters;
     r->findings = j->classes;
     r->clusters = j->clusters;
     for (int i = 0; i < 2; i++) {
         struct recipe *p = &r->recipe[i];
-        p->value = chex_alloc_zeroed(p->runs * (findings + 1), sizeof *p->value);
-        p->last = chex_alloc_zeroed(findings, sizeof *p->last);
-        p->sum = chex_alloc_zeroed(findings * 2 * j->clusters, sizeof *p->sum);
-        p->buffer = chex_alloc_zeroed(findings * 2 * j->clusters, sizeof *p->buffer);
-        p->squares = chex_alloc_zeroed(findings + 1, sizeof *p->squares);
-        if (!p->value || !p->last || !p->sum || !p->buffer || !p->squares)
+        p->value = chex_alloc_zeroed((p->runs + 1) * (findings + 1) + 2 * parts, sizeof *p->value);
+        p->delong = chex_alloc_zeroed(findings, sizeof *p->delong);
+        if (!p->value || !p->delong)
             return chex_error_memory(err, "%zu patients, %zu findings", j->clusters, findings);
-        for (size_t c = 0; c < findings; c++) {
-            p->last[c].positives = p->buffer + c * 2 * j->clusters;
-            p->last[c].negatives = p->last[c].positives + j->clusters;
-        }
+        p->squares = p->value + p->runs * (findings + 1);
+        p->last = p->squares + findings + 1;
+        p->sum = p->last + parts;
     }
     return CHEX_OK;
 }
 
-/* The contribution of a cluster to finding c of the last training; of paired seeds to the
- * difference. */
-static double part_of(const struct chex_recipes *r, int recipe, int c, size_t cluster) {
-    const struct chex_contributions *p = &r->recipe[recipe].last[c];
-    const double part = p->positives[cluster] + p->negatives[cluster];
-    return r->paired && recipe == 1 ? part_of(r, 0, c, cluster) - part : part;
-}
-
-/* Adds the squares of the contributions of a training, for each finding and for the mean. */
+/* Adds the squares of the contributions of the last training, for each finding and for the mean. Of
+ * paired seeds the contributions to the difference. */
 static void add_squares(struct chex_recipes *r, int recipe, int defined) {
+    const size_t K = r->clusters;
     double *squares = r->recipe[recipe].squares;
-    for (size_t k = 0; k < r->clusters; k++) {
+    for (size_t k = 0; k < K; k++) {
         double mean = 0;
         for (int c = 0; c < r->findings; c++) {
-            const double part = part_of(r, recipe, c, k);
+            const size_t at = (size_t)c * 2 * K + k;
+            const double *p = r->recipe[recipe].last, *other = r->recipe[0].last;
+            const double part = p[at] + p[at + K] - (r->paired ? other[at] + other[at + K] : 0);
             squares[c] += part * part;
             mean += part;
         }
-        if (defined)
-            squares[r->findings] += mean * mean / defined / defined;
+        squares[r->findings] += defined ? mean * mean / defined / defined : 0;
     }
 }
 
@@ -109,21 +96,19 @@ enum chex_status chex_recipes_add(struct chex_recipes *r, int recipe, const stru
     int defined = 0;
     for (int c = 0; c < r->findings; c++) {
         struct chex_ranking *ranking = NULL;
-        struct chex_contributions *last = &p->last[c];
+        double *last = p->last + (size_t)c * 2 * r->clusters;
         CHEX_TRY(chex_join_rank(j, 1, c, &ranking, err));
-        const enum chex_status st = chex_delong_split(
-            ranking, j->cluster, j->clusters, last->positives, last->negatives, &last->delong, err);
+        const enum chex_status st = chex_delong_split(ranking, j->cluster, j->clusters, last,
+                                                      last + r->clusters, &p->delong[c], err);
         chex_ranking_destroy(ranking);
         CHEX_TRY(st);
-        value[c] = last->delong.auroc;
-        if (isnan(value[c]))
-            continue;
-        value[r->findings] += value[c];
-        defined++;
+        value[c] = p->delong[c].auroc;
+        value[r->findings] += isnan(value[c]) ? 0 : value[c];
+        defined += !isnan(value[c]);
     }
     value[r->findings] /= defined;
     for (size_t i = 0; i < (size_t)r->findings * 2 * r->clusters; i++)
-        p->sum[i] += p->buffer[i];
+        p->sum[i] += p->last[i];
     if (!r->paired || recipe == 1)
         add_squares(r, recipe, defined);
     return CHEX_OK;
@@ -131,39 +116,34 @@ enum chex_status chex_recipes_add(struct chex_recipes *r, int recipe, const stru
 
 /* ---- the interval ---- */
 
-/* A sample of trainings: those of a recipe, or the differences of paired seeds. */
+/* The trainings of a recipe, or the differences of paired ones. own: sum over the patients of the
+ * variances of their contributions. */
 struct sample {
-    double count, mean, variance; /* of the AUROCs */
-    double own; /* sum over the patients of the variances of their contributions */
+    double count, mean, variance, own;
 };
 
-/* The AUROC of training k; recipe 2: the difference of paired ones. */
-static double value_of(const struct chex_recipes *r, int recipe, size_t k, int c) {
-    const size_t at = k * ((size_t)r->findings + 1) + (size_t)c;
-    return r->recipe[recipe == 1].value[at] - (recipe == 2 ? r->recipe[1].value[at] : 0);
-}
-
-/* recipe 2: the differences. mean_squares: of the contributions of the patients to the mean AUROC
- * of the trainings. */
+/* recipe 2: the differences. mean_squares: of the contributions to the mean of the trainings. */
 static struct sample sample_of(const struct chex_recipes *r, int recipe, int c,
                                double mean_squares) {
-    const size_t n = r->recipe[recipe == 1].runs;
+    const struct recipe *p = &r->recipe[recipe == 1], *other = recipe == 2 ? &r->recipe[1] : NULL;
+    const size_t n = p->runs, width = (size_t)r->findings + 1;
     struct sample s = {.count = (double)n};
-    for (size_t k = 0; k < n; k++)
-        s.mean += value_of(r, recipe, k, c);
-    s.mean /= s.count; /* a sum: the mean of equal values of 1 is 1 */
-    for (size_t k = 0; k < n; k++)
-        s.variance += pow(value_of(r, recipe, k, c) - s.mean, 2) / (s.count - 1);
-    const double squares = r->recipe[recipe > 0].squares[c];
-    s.own = fmax(squares - s.count * mean_squares, 0) / (s.count - 1);
+    for (size_t k = 0; k < n; k++) { /* Welford's updates: the mean of equal values is exact */
+        const size_t at = k * width + (size_t)c;
+        const double value = p->value[at] - (other ? other->value[at] : 0), gap = value - s.mean;
+        s.mean += gap / (double)(k + 1);
+        s.variance += gap * (value - s.mean) / (s.count - 1);
+    }
+    s.own = fmax(r->recipe[recipe > 0].squares[c] - s.count * mean_squares, 0) / (s.count - 1);
     return s;
 }
 
-/* The variance of the difference with `count` trainings of each sample (0: as many as there are),
- * and its degrees of freedom. patients: its variance for these trainings only. */
 struct variance {
-    double trainings, sum, df;
+    double trainings, sum, df; /* trainings: the part of the sum that falls with their number */
 };
+
+/* Of the difference, with `count` trainings of each sample (0: as many as there are). patients: its
+ * variance for these trainings only. */
 static struct variance variance_of(const struct sample *s, int samples, double patients,
                                    double count) {
     struct variance v = {0, 0, 0};
@@ -179,111 +159,106 @@ static struct variance variance_of(const struct sample *s, int samples, double p
     return v;
 }
 
+static double half_width(const struct variance *v) { return chex_student_t(v->df) * sqrt(v->sum); }
+
 /* The width falls with the number of trainings, so bisection finds the least. */
-static double runs_to_halve(const struct sample *s, int samples, double patients) {
-    const struct variance now = variance_of(s, samples, patients, 0);
-    const double wanted = chex_student_t(now.df) * sqrt(now.sum) / 2;
+static double runs_to_halve(const struct sample *s, int samples, double patients, double wanted) {
     double in = MOST_RUNS + 1, out = fmax(s[0].count, s[samples - 1].count);
     while (in - out > 1) {
         const double n = floor((in + out) / 2);
         const struct variance v = variance_of(s, samples, patients, n);
-        if (chex_student_t(v.df) * sqrt(v.sum) <= wanted)
-            in = n;
-        else
-            out = n;
+        *(half_width(&v) <= wanted ? &in : &out) = n;
     }
     return in <= MOST_RUNS ? in : NAN;
 }
 
 /* Sets the figures of a finding or of the mean. d: for these trainings only. mean_squares: of each
- * recipe. */
+ * recipe, see sample_of. */
 static void combine(const struct chex_recipes *r, int c, const struct chex_difference *d,
                     const double mean_squares[2], struct chex_paired_class *k) {
     const double z = chex_student_t(INFINITY);
-    const struct sample recipe[] = {sample_of(r, 0, c, mean_squares[0]),
-                                    sample_of(r, 1, c, mean_squares[1])};
-    const struct sample paired = sample_of(r, 2, c, d->variance);
-    const struct sample *s = r->paired ? &paired : recipe;
-    const int samples = r->paired ? 1 : 2;
+    const struct sample s[] = {sample_of(r, 0, c, mean_squares[0]),
+                               sample_of(r, 1, c, mean_squares[1]),
+                               sample_of(r, 2, c, d->variance)};
+    const struct sample *used = r->paired ? &s[2] : s;
+    const int n = r->paired ? 1 : 2;
     const double low = (d->value - d->interval.low) / z, high = (d->interval.high - d->value) / z;
     for (int i = 0; i < 2; i++) {
-        k->auroc[i] = recipe[i].mean;
-        k->sd[i] = sqrt(recipe[i].variance);
+        k->auroc[i] = s[i].mean;
+        k->sd[i] = sqrt(s[i].variance);
     }
-    k->difference = k->auroc[0] - k->auroc[1];
+    k->difference = s[0].mean - s[1].mean;
     if (k->too_few)
         return;
-    const struct variance seen = variance_of(s, samples, d->variance, 0);
-    const struct variance down = variance_of(s, samples, low * low, 0);
-    const struct variance up = variance_of(s, samples, high * high, 0);
     const double patients = (low * low + high * high) / 2;
-    const struct variance both = variance_of(s, samples, patients, 0);
+    const struct variance seen = variance_of(used, n, d->variance, 0);
+    const struct variance down = variance_of(used, n, low * low, 0);
+    const struct variance up = variance_of(used, n, high * high, 0);
+    const struct variance both = variance_of(used, n, patients, 0);
     const struct variance *near = k->difference > 0 ? &down : &up;
     k->se = sqrt(seen.sum);
     k->df = seen.df;
-    k->interval.low = fmax(k->difference - chex_student_t(down.df) * sqrt(down.sum), -1);
-    k->interval.high = fmin(k->difference + chex_student_t(up.df) * sqrt(up.sum), 1);
+    k->interval.low = fmax(k->difference - half_width(&down), -1);
+    k->interval.high = fmin(k->difference + half_width(&up), 1);
     k->p_value = k->difference == 0 ? 1 : chex_student_p(k->difference / sqrt(near->sum), near->df);
     k->training_share = both.sum > 0 ? both.trainings / both.sum : NAN;
-    k->runs_to_halve = runs_to_halve(s, samples, patients);
+    k->runs_to_halve = runs_to_halve(used, n, patients, half_width(&both) / 2);
 }
 
 /* ---- all findings ---- */
 
-/* Buffers: contributions to the mean AUROC of the trainings. */
 struct work {
     double *parts; /* (2, 2, clusters) of one finding: recipe, positives and negatives */
     double *all;   /* (2, clusters) of the mean of the findings */
-    double *part;  /* (clusters) to the difference */
+    double *part;  /* (clusters) of the difference */
     struct chex_delong_mean mean;
 };
 
 static void compare_finding(const struct chex_recipes *r, int c, int defined, struct work *w,
                             struct chex_paired_class *k) {
+    const size_t K = r->clusters;
     struct chex_contributions of[2];
     double squares[2] = {0, 0};
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         const struct recipe *p = &r->recipe[i];
-        const double *sum = p->sum + (size_t)c * 2 * r->clusters;
-        double *parts = w->parts + (size_t)i * 2 * r->clusters;
-        for (size_t n = 0; n < 2 * r->clusters; n++)
-            parts[n] = sum[n] / (double)p->runs;
-        of[i] = (struct chex_contributions){parts, parts + r->clusters, p->last[c].delong};
-        of[i].delong.auroc = sample_of(r, i, c, 0).mean;
-        for (size_t n = 0; n < r->clusters; n++) {
-            const double part = of[i].positives[n] + of[i].negatives[n];
+        double *parts = w->parts + i * 2 * K;
+        for (size_t n = 0; n < 2 * K; n++)
+            parts[n] = p->sum[(size_t)c * 2 * K + n] / (double)p->runs;
+        for (size_t n = 0; n < K; n++) {
+            const double part = parts[n] + parts[n + K];
             squares[i] += part * part;
-            w->all[(size_t)i * r->clusters + n] += part / defined;
+            w->all[i * K + n] += part / defined;
         }
+        of[i] = (struct chex_contributions){parts, parts + K, p->delong[c]};
+        of[i].delong.auroc = sample_of(r, (int)i, c, 0).mean;
     }
-    const struct chex_difference d = chex_difference_of(of, r->clusters, w->part);
+    const struct chex_difference d = chex_difference_of(of, K, false, w->part);
     combine(r, c, &d, squares, k);
     chex_difference_add(&w->mean, &d, w->part);
 }
 
-static void compare_mean(const struct chex_recipes *r, struct work *w,
+static void compare_mean(const struct chex_recipes *r, const struct work *w,
                          struct chex_paired_class *k) {
-    const double *first = w->all, *second = w->all + r->clusters;
-    double squares[2] = {0, 0}, variance = 0;
+    struct chex_difference d = {.value = w->mean.auroc / (double)w->mean.classes,
+                                .interval = chex_delong_mean_interval(&w->mean)};
+    double squares[2] = {0, 0};
     for (size_t n = 0; n < r->clusters; n++) {
-        squares[0] += first[n] * first[n];
-        squares[1] += second[n] * second[n];
-        variance += (first[n] - second[n]) * (first[n] - second[n]);
+        const double a = w->all[n], b = w->all[r->clusters + n];
+        squares[0] += a * a;
+        squares[1] += b * b;
+        d.variance += (a - b) * (a - b);
     }
-    const struct chex_difference d = {.value = w->mean.auroc / (double)w->mean.classes,
-                                      .variance = variance,
-                                      .interval = chex_delong_mean_interval(&w->mean)};
     combine(r, r->findings, &d, squares, k);
 }
 
 enum chex_status chex_recipes_finish(const struct chex_recipes *r, struct chex_paired *p,
                                      struct chex_error *err) {
-    struct work w = {.parts = chex_alloc_zeroed(4 * r->clusters, sizeof *w.parts),
-                     .all = chex_alloc_zeroed(2 * r->clusters, sizeof *w.all),
-                     .part = chex_alloc_zeroed(r->clusters, sizeof *w.part)};
-    enum chex_status st = w.parts && w.all && w.part
-                              ? chex_delong_mean_create(&w.mean, r->clusters, err)
-                              : chex_error_memory(err, "%zu patients", r->clusters);
+    struct work w = {.parts = chex_alloc_zeroed(7 * r->clusters, sizeof *w.parts)};
+    if (!w.parts)
+        return chex_error_memory(err, "%zu patients", r->clusters);
+    w.all = w.parts + 4 * r->clusters;
+    w.part = w.all + 2 * r->clusters;
+    enum chex_status st = chex_delong_mean_create(&w.mean, r->clusters, err);
     w.mean.least = -1;
     for (int c = 0; st == CHEX_OK && c < r->findings; c++)
         if (!isnan(p->per_class[c].difference))
@@ -294,7 +269,5 @@ enum chex_status chex_recipes_finish(const struct chex_recipes *r, struct chex_p
         st = chex_paired_judge(p, err);
     chex_delong_mean_release(&w.mean);
     free(w.parts);
-    free(w.all);
-    free(w.part);
     return st;
 }

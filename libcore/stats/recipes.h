@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The difference of two recipes, each trained several times with other seeds, on the same images:
- * an interval for the difference of their mean AUROCs that covers other patients and other
- * trainings.
+ * The difference of the mean AUROCs of two recipes, each trained several times with other seeds,
+ * with an interval that covers other patients and other trainings.
  *
- * This is a multi-reader study in which a training is a reader. A training belongs to one recipe,
- * so readers are nested within treatments: the split-plot design of Obuchowski (1995), analysed by
- * the ANOVA of Obuchowski and Rockette (1995) with the degrees of freedom of Hillis (2007, 2014).
- * With J trainings of each recipe, S2 the variance of their AUROCs, Cov2 the covariance of two
- * trainings of one recipe and Cov3 of two recipes (both from the patients, by DeLong):
+ * A training is a reader of a multi-reader study. It belongs to one recipe: readers are nested
+ * within treatments. The ANOVA is that of Obuchowski and Rockette (1995), with the degrees of
+ * freedom of Hillis (2007, 2014). With J trainings of a recipe, S2 the variance of their AUROCs,
+ * Cov2 the covariance of two trainings of one recipe and Cov3 of two recipes, by DeLong from the
+ * patients:
  *
  *   variance = sum over recipes of S2 / J + max(Cov2 of first + Cov2 of second - 2 Cov3, 0)
  *   df = variance^2 / sum of (S2 / J)^2 / (J - 1)
  *
- * Each recipe has its own S2 and J, since a recipe may change the spread (Welch 1947; with equal S2
- * and J the variance is Hillis's). Paired seeds, such as equal initial parameters, are readers that
- * read both treatments: S2 is then the variance of the J differences, and there is one term.
+ * Each recipe has its own S2 and J (Welch 1947; with equal ones the variance is Hillis's). Paired
+ * seeds are readers of both treatments: there is one term, S2 of the J differences.
  *
- * The covariances follow from the contributions of the patients. With P the variance of the
- * difference for these trainings only, and e the sum over the patients of the variances between
- * the contributions of the trainings, max(P - sum of e / J, 0) is the second term. P comes from the
- * interval of stats/difference.h, so few positives widen it: one P for each end. doc/intervals.md
- * has the coverage.
+ * The second term is max(P - sum of e / J, 0): P is the variance for these trainings only, e the
+ * sum over the patients of the variances of their contributions between trainings. P is that of the
+ * interval of stats/difference.h, one for each end, so few positives widen it. doc/intervals.md has
+ * the coverage.
  */
 #ifndef CHEX_STATS_RECIPES_H
 #define CHEX_STATS_RECIPES_H

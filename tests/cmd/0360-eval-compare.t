@@ -70,7 +70,7 @@ is "$(grep -c '^first:  a.csv$' out)" 2 "the first file is the reference of each
 like "$(out)" '^Mass .*(both|first|second) (non-inferior|superior)$' "--margin adds a verdict"
 like "$(out)" '^verdict: non-inferior if the interval excludes a loss of 0\.4, a one-sided test at 2\.5 %.*not corrected for several findings$' \
     "the notes explain the verdict"
-like "$(out)" "not for the number of comparisons$" "Holm's correction is for each comparison"
+like "$(out)" "in the table of means for the comparisons$" "Holm's correction is for each comparison, and for the means"
 is "$(wc -l <results/compare.csv)" 9 "compare.csv has a row for each finding and mean of both comparisons"
 like "$(sed -n 2p results/compare.csv)" '^a.csv,b.csv,Mass,' "compare.csv names the files"
 like "$(grep ,Hernia, results/compare.csv | head -n 1)" ',nan,nan,' "an undefined number is nan there"

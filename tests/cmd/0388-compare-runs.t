@@ -106,11 +106,13 @@ refuse() {
 refuse 2 '--runs: 1 training .expected at least 3, with other seeds.; chex-eval compare A B compares two networks, and its interval covers other patients, but no other training' \
     --runs a1 --against $b
 refuse 2 '--against: 2 trainings .expected at least 3' --runs $a --against b1.csv,b2.csv
-refuse 2 '--runs needs --against' --runs $a
-refuse 2 'need --runs' --against $b
-refuse 2 '--runs a1,,a3: an empty name' --runs a1,,a3 --against $b
-refuse 2 'expected one of these' --runs $a --against $b b1.csv
-refuse 2 '--bootstrap: not with --runs' --runs $a --against $b --bootstrap 10
+expected='expected tables, or --runs with --against .and --paired., without --bootstrap'
+refuse 2 "$expected" --runs $a
+refuse 2 "$expected" --against $b
+refuse 2 "$expected" b1.csv b2.csv --paired
+refuse 2 '--runs: an empty name in the list' --runs a1,,a3 --against $b
+refuse 2 "$expected" --runs $a --against $b b1.csv
+refuse 2 "$expected" --runs $a --against $b --bootstrap 10
 refuse 2 '--paired: 3 trainings in --runs and 4 in --against' --runs $a --against $b,b4.csv --paired
 cp b1.csv copy.csv
 refuse 3 'b1.csv and copy.csv are the same table .digest [0-9a-f]{32}.; expected another training each' \

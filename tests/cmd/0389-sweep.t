@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A sweep: chex-eval compare --sweep prints its runs in one table, and sweep.sbatch stops runs by the rule of
+# A sweep: chex-eval compare prints its runs in one table, and sweep.sbatch stops runs by the rule of
 # CHEX_SWEEP_STOP. Slurm, training and evaluation are stand-ins; the real ones are in tests/slurm/1650.
 source "$(dirname "$0")/lib.sh"
 
@@ -82,23 +82,20 @@ CHEX_SWEEP_STOP=x sweep 6
 is $? 2 "a rule that is no epoch is refused"
 like "$(cat task6)" '^CHEX_SWEEP_STOP=x .expected an epoch, from 1.$' "the log says what was expected"
 
-# The table.
-mv sweep/2 sweep/10
-rm -r sweep/3/eval
-expect_status 0 "$real" compare --sweep sweep --output results
-like "$(err)" 'warn: sweep/3/eval/predictions.csv: not there yet; the run is left out' "a run without results is left out"
-is "$(sed '/^$/,$d' out | cut -d' ' -f1 | tr '\n' ' ')" "run sweep/1 sweep/4 sweep/5 sweep/6 sweep/10 " "runs are in the order of their numbers"
-like "$(out)" '^sweep/1 +0\.[0-9]{4} +- .* reference$' "the first run is the reference"
-like "$(out)" '^sweep/4 .* [+-]0\.[0-9]{4} +[+-]0\.[0-9]{4} to [+-]0\.[0-9]{4} .*\(stopped after epoch 2\)$' \
-    "a run has gain and interval, and whether it was stopped"
-like "$(out)" 'other patients, no other training; p Holm: corrected for 4 runs' "Holm's correction is over the runs"
-is "$(sed -n 3p results/compare.csv | cut -d, -f1,2,9)" "sweep/4,sweep/4/eval/predictions.csv,2" "compare.csv has a row for each run"
-like "$(cat results/compare.json)" '"stopped_epoch": 2' "so has compare.json"
-"$real" compare sweep/1/eval/predictions.csv sweep/4/eval/predictions.csv --json >pair
-gain=$(awk -F, '$1 == "sweep/4" { print -$4 }' results/compare.csv)
-like "$(cat pair)" "\"mean\":\{\"name\":\"mean\",\"difference\":${gain:0:8}" "a gain is the difference of both, run minus reference"
-expect_status 2 "$real" compare --sweep nowhere
-error_line '--sweep nowhere: No such file' "refused: a folder that is not there"
-expect_status 2 "$real" compare --sweep results
-error_line '--sweep results: 0 evaluated runs .expected at least 2' "refused: a folder without runs"
+# The table of several comparisons, as of the runs of a sweep.
+expect_status 0 "$real" compare sweep/{1,3,4,5}/eval/predictions.csv --output results
+sed '1,/^means, first: sweep.1.eval.predictions.csv$/d; /^$/,$d' out >means
+is "$(cut -d' ' -f1 means | tr '\n' ' ')" \
+    "second sweep/3/eval/predictions.csv sweep/4/eval/predictions.csv sweep/5/eval/predictions.csv " \
+    "the table of means has a row for each run, compared with the first one"
+like "$(cat means)" '^sweep/4.* [+-]0\.[0-9]{4} to [+-]0\.[0-9]{4} .* differs in: .*; the second was stopped after epoch 2$' \
+    "a row has the interval, what differs, and whether the run was stopped"
+is "$(grep -c stopped means)" 1 "no other run was stopped"
+awk -F, 'NR > 1 && $3 == "mean" { print $14, $15 }' results/compare.csv | sort -g >p
+is "$(awk 'NR == 1 { p = 3 * $1; print (p > 1 ? 1 : p) - $2 < 1e-8 ? "3 times" : "not" }' p)" "3 times" \
+    "the least p value is corrected for three comparisons"
+like "$(out)" '; in the table of means for the comparisons$' "a note says so"
+is "$(grep -c '"stopped_epoch": 2' results/compare.json)" 1 "compare.json has the epoch"
+expect_status 0 "$real" compare sweep/{1,3}/eval/predictions.csv
+unlike "$(out)" '^means' "one comparison has no table of means"
 done_testing
