@@ -94,6 +94,29 @@ is "$(grep -c '"digest"' results/compare.json)" 6 "compare.json lists all tables
 like "$(cat results/compare.svg)" 'First: a1/predictions.csv and 2 more<' "compare.svg names the recipes"
 like "$(out)" '^Mass .*(both|first|second) (non-inferior|superior)$' "--margin adds a verdict"
 
+# record FOLDER SEED LR: the auroc.json of a table has the options of its training.
+record() {
+    printf '{"predictions_digest": "%s", "provenance": {"training_options": {"seed": "%s", "lr": "%s"}}}\n' \
+        "$(grep -o "\"$1/predictions.csv\"[^}]*" digests | grep -oE '[0-9a-f]{32}')" "$2" "$3" >"$1/auroc.json"
+}
+for seed in 1 2 3; do
+    mkdir c$seed
+    cp b$seed.csv c$seed/predictions.csv
+done
+chex-eval compare --runs $a --against c1,c2,c3 --json >digests
+for seed in 1 2 3; do
+    record a$seed $seed 1e-3
+    record c$seed $seed 1e-4
+done
+expect_status 0 chex-eval compare --runs $a --against c1,c2,c3 --paired
+is "$(err)" "" "recipes whose trainings differ in the seed only give no warning"
+like "$(out)" '^differs in: --lr 1e-3 .second: 1e-4.$' "the options in which the recipes differ are named"
+record a3 3 1e-2
+expect_status 0 chex-eval compare --runs $a --against c1,c2,c3
+like "$(err)" 'warn: a1/predictions.csv and a3/predictions.csv differ in --lr; trainings of one recipe differ in --seed only' \
+    "another option that differs within a recipe gives a warning"
+record c2 5 1e-4
+
 # refuse STATUS REGEX OPTION...: the comparison is refused and writes nothing.
 refuse() {
     local status=$1 text=$2
@@ -114,6 +137,7 @@ refuse 2 '--runs: an empty name in the list' --runs a1,,a3 --against $b
 refuse 2 "$expected" --runs $a --against $b b1.csv
 refuse 2 "$expected" --runs $a --against $b --bootstrap 10
 refuse 2 '--paired: 3 trainings in --runs and 4 in --against' --runs $a --against $b,b4.csv --paired
+refuse 3 '--paired: a2/predictions.csv and c2/predictions.csv differ in --seed' --runs $a --against c1,c2,c3 --paired
 cp b1.csv copy.csv
 refuse 3 'b1.csv and copy.csv are the same table .digest [0-9a-f]{32}.; expected another training each' \
     --runs $a --against b1.csv,b2.csv,copy.csv
