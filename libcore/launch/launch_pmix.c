@@ -852,9 +852,15 @@ static void finish(struct chex_launch *launch) {
     struct chex_error err = {0};
     /* A last exchange: no rank ends its server while another rank still needs it. */
     unsigned char none = 0, *all = malloc((size_t)launch->size);
-    if (launch->size > 1 && all && !self->broken &&
-        exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
-        chex_warn("%s", err.text);
+    char job[16], step[16];
+    bool came;
+    if (launch->size > 1 && all && !self->broken) {
+        if (exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
+            chex_warn("%s", err.text);
+        /* PRRTE 3 does not answer a request for a value of a rank that has ended. */
+        else if (!slurm_step(self, job, step))
+            (void)fence(chex_clock_in_ms(SERVER_MS), &came, &err);
+    }
     free(all);
     int kept = stdout_to_stderr();
     pmix_status_t rc;
