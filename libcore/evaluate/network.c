@@ -102,7 +102,7 @@ static enum chex_status count_classes(const struct chex_eval_settings *s,
 
 static enum chex_status load(const struct chex_eval_settings *s, const struct chex_weights *w,
                              int classes, struct chex_eval_network *n, struct chex_error *err) {
-    const char *model = n->about.model ? n->about.model : s->model ? s->model : "densenet121";
+    const char *model = n->about.model ? n->about.model : s->model ? s->model : chex_net_names[0];
     bool head = false;
     enum chex_status st = chex_net_create(model, classes, &n->net, err);
     if (st == CHEX_E_USAGE && n->about.model) /* the name comes from the file, not from the user */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DenseNet-121 (Huang et al., "Densely connected convolutional networks", CVPR 2017) with
+ * DenseNets (Huang et al., "Densely connected convolutional networks", CVPR 2017) with
  * torchvision's names.
  *
  * A transition pools before its 1x1 convolution, not after it as in torchvision. The two operations
@@ -10,33 +10,33 @@
 
 #include "model/networks.h"
 
-enum { GROWTH = 32, BOTTLENECK = 4 * GROWTH, STEM = 64, BLOCKS = 4 };
-
-static int stem(struct chex_net *net, int block_channels) {
-    int z = chex_net_add_buffer(net, STEM);
-    chex_net_add_conv(net, "conv0", "features.conv0", CHEX_IMAGE_OPERAND, z, 0, STEM, 7, 2);
-    int bn = chex_net_add_bn(net, "features.norm0", z, STEM);
+static int stem(struct chex_net *net, int channels, int block_channels) {
+    int z = chex_net_add_buffer(net, channels);
+    chex_net_add_conv(net, "conv0", "features.conv0", CHEX_IMAGE_OPERAND, z, 0, channels, 7, 2);
+    int bn = chex_net_add_bn(net, "features.norm0", z, channels);
     int x = chex_net_add_buffer(net, block_channels);
-    chex_net_add_pool(net, "pool0", CHEX_OP_MAXPOOL, (struct chex_operand){z, STEM, bn}, x);
+    chex_net_add_pool(net, "pool0", CHEX_OP_MAXPOOL, (struct chex_operand){z, channels, bn}, x);
     return x;
 }
 
-static void dense_layer(struct chex_net *net, int block, int layer, int x, int channels) {
+static void dense_layer(struct chex_net *net, int growth, int block, int layer, int x,
+                        int channels) {
+    const int bottleneck = 4 * growth;
     char base[CHEX_NET_NAME_BYTES / 2], module[CHEX_NET_NAME_BYTES], name[CHEX_NET_NAME_BYTES];
     snprintf(base, sizeof base, "features.denseblock%d.denselayer%d", block, layer);
     net->layer++;
     snprintf(module, sizeof module, "%s.norm1", base);
-    int bn = chex_net_add_bn(net, module, x, channels), z = chex_net_add_buffer(net, BOTTLENECK);
+    int bn = chex_net_add_bn(net, module, x, channels), z = chex_net_add_buffer(net, bottleneck);
     snprintf(name, sizeof name, "block%d.layer%d.conv1", block, layer);
     snprintf(module, sizeof module, "%s.conv1", base);
-    chex_net_add_conv(net, name, module, (struct chex_operand){x, channels, bn}, z, 0, BOTTLENECK,
+    chex_net_add_conv(net, name, module, (struct chex_operand){x, channels, bn}, z, 0, bottleneck,
                       1, 1);
     snprintf(module, sizeof module, "%s.norm2", base);
-    bn = chex_net_add_bn(net, module, z, BOTTLENECK);
+    bn = chex_net_add_bn(net, module, z, bottleneck);
     snprintf(name, sizeof name, "block%d.layer%d.conv2", block, layer);
     snprintf(module, sizeof module, "%s.conv2", base);
-    chex_net_add_conv(net, name, module, (struct chex_operand){z, BOTTLENECK, bn}, x, channels,
-                      GROWTH, 3, 1);
+    chex_net_add_conv(net, name, module, (struct chex_operand){z, bottleneck, bn}, x, channels,
+                      growth, 3, 1);
 }
 
 /* Halves the channels and the size into the buffer of the next block. */
@@ -54,15 +54,15 @@ static int transition(struct chex_net *net, int number, int x, int channels, int
     return out;
 }
 
-static void build(struct chex_net *net, const int layers_of[BLOCKS]) {
-    int channels = STEM;
+void chex_net_build_densenet(struct chex_net *net, int growth, const int layers[CHEX_NET_BLOCKS]) {
+    int channels = 2 * growth;
     net->init = CHEX_INIT_DENSENET;
-    int x = stem(net, channels + layers_of[0] * GROWTH);
-    for (int block = 1; block <= BLOCKS; block++) {
-        for (int layer = 1; layer <= layers_of[block - 1]; layer++, channels += GROWTH)
-            dense_layer(net, block, layer, x, channels);
-        if (block < BLOCKS) {
-            x = transition(net, block, x, channels, channels / 2 + layers_of[block] * GROWTH);
+    int x = stem(net, channels, channels + layers[0] * growth);
+    for (int block = 1; block <= CHEX_NET_BLOCKS; block++) {
+        for (int layer = 1; layer <= layers[block - 1]; layer++, channels += growth)
+            dense_layer(net, growth, block, layer, x, channels);
+        if (block < CHEX_NET_BLOCKS) {
+            x = transition(net, block, x, channels, channels / 2 + layers[block] * growth);
             channels /= 2;
         }
     }
@@ -70,13 +70,3 @@ static void build(struct chex_net *net, const int layers_of[BLOCKS]) {
     int bn = chex_net_add_bn(net, "features.norm5", x, channels);
     chex_net_add_head(net, "classifier", (struct chex_operand){x, channels, bn});
 }
-
-void chex_net_build_densenet121(struct chex_net *net) {
-    build(net, (const int[BLOCKS]){6, 12, 24, 16});
-}
-
-#ifdef CHEX_BUILD_TESTS
-void chex_net_build_densenet_tiny(struct chex_net *net) {
-    build(net, (const int[BLOCKS]){2, 2, 2, 2});
-}
-#endif

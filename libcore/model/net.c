@@ -18,21 +18,22 @@
 
 static const struct {
     const char *name;
-    void (*build)(struct chex_net *net);
+    void (*build)(struct chex_net *net, int size, const int blocks[CHEX_NET_BLOCKS]);
+    int size, blocks[CHEX_NET_BLOCKS];
 } networks[] = {
-#define ROW(name) {#name, chex_net_build_##name},
+#define ROW(name, family, size, ...) {#name, chex_net_build_##family, size, {__VA_ARGS__}},
     CHEX_NETWORKS(ROW) CHEX_TEST_NETWORKS(ROW)
 #undef ROW
 };
 
 const char *const chex_net_names[] = {
-#define NAME(name) #name,
+#define NAME(name, ...) #name,
     CHEX_NETWORKS(NAME) CHEX_TEST_NETWORKS(NAME)
 #undef NAME
         NULL,
 };
 
-#define ONE(name) +1
+#define ONE(...) +1
 const size_t chex_net_count = 0 CHEX_NETWORKS(ONE);
 #undef ONE
 
@@ -264,7 +265,7 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
             continue;
         struct chex_net *net = chex_net_new(networks[i].name, classes);
         if (net)
-            networks[i].build(net);
+            networks[i].build(net, networks[i].size, networks[i].blocks);
         enum chex_status st = chex_net_finish(net, err);
         if (st != CHEX_OK)
             chex_net_destroy(net);
@@ -272,11 +273,12 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
             *net_out = net;
         return st;
     }
-    char known[128] = "";
+    char known[256] = "";
     for (size_t i = 0, at = 0; i < chex_net_count && at < sizeof known; i++)
-        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? " or " : "",
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "",
                                chex_net_names[i]);
-    return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected %s", model, known);
+    return chex_error_set(err, CHEX_E_USAGE, "unknown model '%s': expected one of %s", model,
+                          known);
 }
 
 void chex_net_destroy(struct chex_net *net) {

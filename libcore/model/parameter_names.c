@@ -6,16 +6,15 @@
 
 #include <string.h>
 
-#include "base/error.h"
+#include "model/net.h"
 
-/* Prefixes of a module that holds the network. They are removed from the start, repeatedly. */
+/* Prefixes of a module that holds the network. They are removed from the start, repeatedly. So are
+ * names of networks with a dot, as in arnoweng/CheXNet, model.py: DenseNet121.densenet121. */
 static const char *const wrappers[] = {
-    "module.",      /* torch.nn.DataParallel and DistributedDataParallel */
-    "_orig_mod.",   /* torch.compile */
-    "densenet121.", /* arnoweng/CheXNet, model.py: DenseNet121.densenet121 */
-    "resnet50.",    /* the same with the other network */
-    "model.",       /* torchxrayvision's ResNet; modules of PyTorch Lightning */
-    "net.",         "network.", "backbone.",
+    "module.",    /* torch.nn.DataParallel and DistributedDataParallel */
+    "_orig_mod.", /* torch.compile */
+    "model.",     /* torchxrayvision's ResNet; modules of PyTorch Lightning */
+    "net.",       "network.", "backbone.",
 };
 
 /* Parts of a name that are replaced once. `after`: only in a name that has this before it; NULL:
@@ -39,15 +38,21 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* The length of the first prefix of a name; 0: none. */
+static size_t wrapper_length(const char *name) {
+    const size_t length = strcspn(name, ".");
+    for (size_t i = 0; name[length] && i < chex_net_count; i++)
+        if (strlen(chex_net_names[i]) == length && starts_with(name, chex_net_names[i]))
+            return length + 1;
+    for (size_t i = 0; i < CHEX_COUNT(wrappers); i++)
+        if (starts_with(name, wrappers[i]))
+            return strlen(wrappers[i]);
+    return 0;
+}
+
 static const char *unwrap(const char *name) {
-    for (size_t i = 0; i < CHEX_COUNT(wrappers);) {
-        if (starts_with(name, wrappers[i])) {
-            name += strlen(wrappers[i]);
-            i = 0;
-        } else {
-            i++;
-        }
-    }
+    for (size_t length; (length = wrapper_length(name)) > 0;)
+        name += length;
     return name;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ResNet-50 (He et al., "Deep residual learning for image recognition", CVPR 2016) with
- * torchvision's names. As in torchvision, the stride of a bottleneck is in its 3x3 convolution.
+ * ResNets (He et al., "Deep residual learning for image recognition", CVPR 2016) with torchvision's
+ * names. As in torchvision, the stride of a bottleneck is in its 3x3 convolution.
  */
 #include <stdio.h>
 
 #include "model/networks.h"
 
-enum { STEM = 64, EXPANSION = 4, STAGES = 4 };
-static const int blocks_of[STAGES] = {3, 4, 6, 3};
+enum { STEM = 64 };
 
 /* Adds a convolution, the buffer of its output (*out) and a batch norm that reads it. Returns that
  * buffer as an operand. */
@@ -23,16 +22,23 @@ static struct chex_operand conv_bn(struct chex_net *net, const char *base, const
     return (struct chex_operand){out, channels, chex_net_add_bn(net, name, out, channels)};
 }
 
-static struct chex_operand bottleneck(struct chex_net *net, int stage, int block,
-                                      struct chex_operand x, int width, int stride) {
+/* expansion > 1: the two 3x3 convolutions of a basic block become 1x1, 3x3 and 1x1. */
+static struct chex_operand block_of(struct chex_net *net, int stage, int block,
+                                    struct chex_operand x, int width, int expansion, int stride) {
     char base[CHEX_NET_NAME_BYTES / 2], name[CHEX_NET_NAME_BYTES];
-    const int channels = width * EXPANSION;
+    const int channels = width * expansion;
     snprintf(base, sizeof base, "layer%d.%d.", stage, block);
     net->layer++;
-    struct chex_operand z = conv_bn(net, base, "conv1", "bn1", x, width, 1, 1), side = x;
-    z = conv_bn(net, base, "conv2", "bn2", z, width, 3, stride);
-    z = conv_bn(net, base, "conv3", "bn3", z, channels, 1, 1);
-    if (block == 0)
+    struct chex_operand z, side = x;
+    if (expansion > 1) {
+        z = conv_bn(net, base, "conv1", "bn1", x, width, 1, 1);
+        z = conv_bn(net, base, "conv2", "bn2", z, width, 3, stride);
+        z = conv_bn(net, base, "conv3", "bn3", z, channels, 1, 1);
+    } else {
+        z = conv_bn(net, base, "conv1", "bn1", x, width, 3, stride);
+        z = conv_bn(net, base, "conv2", "bn2", z, width, 3, 1);
+    }
+    if (stride > 1 || x.channels != channels)
         side = conv_bn(net, base, "downsample.0", "downsample.1", x, channels, 1, stride);
     int out = chex_net_add_buffer(net, channels);
     snprintf(name, sizeof name, "%sjoin", base);
@@ -40,14 +46,14 @@ static struct chex_operand bottleneck(struct chex_net *net, int stage, int block
     return (struct chex_operand){out, channels, CHEX_NET_NONE};
 }
 
-void chex_net_build_resnet50(struct chex_net *net) {
+void chex_net_build_resnet(struct chex_net *net, int expansion, const int blocks[CHEX_NET_BLOCKS]) {
     net->init = CHEX_INIT_RESNET;
     const struct chex_operand z = conv_bn(net, "", "conv1", "bn1", CHEX_IMAGE_OPERAND, STEM, 7, 2);
     struct chex_operand x = {chex_net_add_buffer(net, STEM), STEM, CHEX_NET_NONE};
     chex_net_add_pool(net, "maxpool", CHEX_OP_MAXPOOL, z, x.buffer);
-    for (int stage = 1, width = STEM; stage <= STAGES; stage++, width *= 2)
-        for (int block = 0; block < blocks_of[stage - 1]; block++)
-            x = bottleneck(net, stage, block, x, width, stage > 1 && block == 0 ? 2 : 1);
+    for (int stage = 1, width = STEM; stage <= CHEX_NET_BLOCKS; stage++, width *= 2)
+        for (int block = 0; block < blocks[stage - 1]; block++)
+            x = block_of(net, stage, block, x, width, expansion, stage > 1 && block == 0 ? 2 : 1);
     net->layer++;
     chex_net_add_head(net, "fc", x);
 }

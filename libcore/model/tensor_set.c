@@ -329,6 +329,9 @@ enum fit { FITS_NOT, FITS_BY_NAME, FITS_BY_SHAPE };
 
 /* Whether the set has all parameters of the network except the head, and all in its shapes. */
 static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net *net) {
+    enum { HEAD = 2 };
+    if (set->count + HEAD < (size_t)net->param_total)
+        return FITS_NOT;
     enum fit *found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
     enum fit fit = found ? FITS_BY_SHAPE : FITS_NOT;
     for (size_t i = 0; found && i < set->count; i++) {
@@ -349,15 +352,18 @@ static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net 
 const char *chex_tensor_set_model(const struct chex_tensor_set *set) {
     const char *model = NULL;
     enum fit best = FITS_NOT;
+    int most = 0;
     for (size_t i = 0; chex_net_names[i]; i++) {
         struct chex_net *net = NULL;
         if (chex_net_create(chex_net_names[i], 1, &net, NULL) != CHEX_OK)
             return NULL;
         const enum fit fit = fit_of(set, net);
+        if (fit > best || (fit && fit == best && net->param_total > most)) {
+            model = chex_net_names[i];
+            most = net->param_total;
+            best = fit;
+        }
         chex_net_destroy(net);
-        if (fit && fit >= best)
-            model = fit > best ? chex_net_names[i] : NULL;
-        best = fit > best ? fit : best;
     }
     return model;
 }

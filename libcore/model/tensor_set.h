@@ -59,7 +59,8 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
 void chex_tensor_set_release(struct chex_tensor_set *set);
 
 /* The name of the network whose parameters, except the head, are all in the set, by name. Of
- * several the one whose shapes they have. NULL: no network, or still several. */
+ * several the one whose shapes they have; of these the one with the most parameters, because a deep
+ * ResNet has all parameters of a shallower one. NULL: no network. */
 const char *chex_tensor_set_model(const struct chex_tensor_set *set);
 
 /* Outputs of the head: rows of its weight. 0: no head, or a head of several layers. */
