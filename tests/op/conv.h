@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every operation of the cpu engine in small networks, against the ref engine: kernels 1, 3 and 7,
- * strides 1 and 2, odd and single-pixel maps, a dense layer, a transition, both kinds of residual
- * block, heads with and without batch norm.
+ * strides 1 and 2, odd and single-pixel maps, a dense layer, a transition, channels in odd
+ * multiples of 16, both kinds of residual block, heads with and without batch norm.
  *
  * The networks are shallow on purpose. A ReLU whose input is within rounding of 0 opens in one
  * engine and not in the other, and after a hundred layers that is some percent of a gradient; with
@@ -51,22 +51,26 @@ static int stem(struct chex_net *net, int channels) {
     return x;
 }
 
-/* Two dense layers and a transition, then a normed head. */
-static void dense(struct chex_net *net) {
-    const int x = stem(net, 128);
+/* Two dense layers and a transition, then a normed head. extra: added to some channel counts. */
+static void dense_of(struct chex_net *net, int extra) {
+    const int growth = 32 + extra, all = 64 + 2 * growth, x = stem(net, all);
     for (int layer = 0; layer < 2; layer++) {
-        const int channels = 64 + 32 * layer,
+        const int channels = 64 + growth * layer,
                   bn = chex_net_add_bn(net, layer ? "n1" : "n0", x, channels);
         const struct chex_operand z =
-            conv_bn(net, layer ? "l1" : "l0", 1, (struct chex_operand){x, channels, bn}, 128, 1, 1);
-        conv(net, layer ? "l1.c2" : "l0.c2", z, x, channels, 32, 3, 1);
+            conv_bn(net, layer ? "l1" : "l0", 1, (struct chex_operand){x, channels, bn},
+                    128 + extra * layer, 1, 1);
+        conv(net, layer ? "l1.c2" : "l0.c2", z, x, channels, growth, 3, 1);
     }
-    const int bn = chex_net_add_bn(net, "t.n", x, 128), p = chex_net_add_buffer(net, 128);
-    chex_net_add_pool(net, "pool", CHEX_OP_AVGPOOL, (struct chex_operand){x, 128, bn}, p);
+    const int bn = chex_net_add_bn(net, "t.n", x, all), p = chex_net_add_buffer(net, all);
+    chex_net_add_pool(net, "pool", CHEX_OP_AVGPOOL, (struct chex_operand){x, all, bn}, p);
     const struct chex_operand y =
-        conv_bn(net, "t", 1, (struct chex_operand){p, 128, CHEX_NET_NONE}, 64, 1, 1);
+        conv_bn(net, "t", 1, (struct chex_operand){p, all, CHEX_NET_NONE}, 64 + extra, 1, 1);
     chex_net_add_head(net, "head", y);
 }
+static void dense(struct chex_net *net) { dense_of(net, 0); }
+/* Odd multiples of 16 channels: into and out of 1x1 and 3x3 convolutions. */
+static void uneven(struct chex_net *net) { dense_of(net, 16); }
 
 /* Residual blocks of both kinds, down to single pixels, and a bare head. */
 static void residuals(struct chex_net *net) {

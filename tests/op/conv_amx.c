@@ -77,6 +77,7 @@ static void against_instructions(void) {
     instructions(dense, "dense", 32, 2, CHEX_FP32);
     instructions(residuals, "residual", 33, 2, CHEX_BF16);
     instructions(residuals, "residual", 32, 1, CHEX_FP32);
+    instructions(uneven, "uneven", 32, 1, CHEX_FP32);
 }
 
 /* With the argument "instructions": those alone. */
@@ -90,6 +91,8 @@ int main(int argc, char **argv) {
     check(create, spec, residuals, "residual", 53, 3, CHEX_BF16, plain_bf16);
     check(create, spec, dense, "dense", 32, 3, CHEX_FP32, three_products);
     check(create, spec, residuals, "residual", 53, 2, CHEX_FP32, three_products);
+    check(create, spec, uneven, "uneven", 32, 2, CHEX_BF16, plain_bf16);
+    check(create, spec, uneven, "uneven", 32, 2, CHEX_FP32, three_products);
 #if !TAP_SLOW_BUILD
     check(create, spec, dense, "dense", 52, 1, CHEX_BF16, plain_bf16);
     check(create, spec, dense, "dense", 75, 2, CHEX_BF16, plain_bf16);

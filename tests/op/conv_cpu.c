@@ -102,10 +102,12 @@ int main(int argc, char **argv) {
                 check(chex_engine_create, spec, residuals, "residual", 32, 3, precision, most);
             }
             check(chex_engine_create, spec, residuals, "residual", 53, 2, precision, most);
+            check(chex_engine_create, spec, uneven, "uneven", 53, 2, precision, most);
         }
         check(chex_engine_create, spec, dense, "dense", 53, 2, CHEX_FP32, fp32);
         check(chex_engine_create, spec, dense, "dense", 53, 3, CHEX_BF16, plain_bf16);
         check(chex_engine_create, spec, residuals, "residual", 53, 3, CHEX_BF16, plain_bf16);
+        check(chex_engine_create, spec, uneven, "uneven", 53, 2, CHEX_BF16, plain_bf16);
     }
     char why[128];
     OK(chex_engine_usual_precision("cpu:generic") == CHEX_FP32 &&

@@ -83,7 +83,7 @@ static int list_taps(const struct cpu_job *job, struct window w, int py, int px,
         g->position[count] = t;
         g->tap[count++] = (struct cpu_tap){
             ((ptrdiff_t)chex_cpu_floor_div(dy, s) * w.columns + chex_cpu_floor_div(dx, s)) * pitch,
-            (ptrdiff_t)t * op->out_channels * job->e->k->panel};
+            (ptrdiff_t)t * chex_cpu_padded(op->out_channels) * job->e->k->panel};
     }
     return count;
 }
@@ -206,9 +206,9 @@ static void add_weight_gradient(const struct cpu_job *job, struct range r, const
     for (int max_rows = chex_cpu_outer_rows(e); o.row < r.channels; o.row += max_rows) {
         o.rows = r.channels - o.row < max_rows ? r.channels - o.row : max_rows;
         for (int t = 0; t < g->tap_count; t++) {
-            int at = g->position[t] * op->in_channels + r.first + o.row;
+            int at = g->position[t] * chex_cpu_padded(op->in_channels) + r.first + o.row;
             o.d = chex_cpu_at(e, s->a, (size_t)g->tap[t].a);
-            o.w = dw->at + (size_t)at * (size_t)op->out_channels;
+            o.w = dw->at + (size_t)at * (size_t)chex_cpu_padded(op->out_channels);
             o.fresh = !dw->begun[g->position[t]];
             chex_cpu_outer(e, &o);
         }
@@ -310,11 +310,21 @@ static void conv_tile(const struct cpu_job *job, int index, struct range span,
 
 /* Kernel positions that no pixel used (the map is smaller than the kernel) get zeros. */
 static void clear_rest(const struct chex_op *op, struct range span, struct partial *dw) {
-    size_t out = (size_t)op->out_channels;
+    size_t in = (size_t)chex_cpu_padded(op->in_channels);
+    size_t out = (size_t)chex_cpu_padded(op->out_channels);
     for (int t = 0; t < op->kernel * op->kernel; t++)
         if (!dw->begun[t])
-            memset(dw->at + ((size_t)t * (size_t)op->in_channels + (size_t)span.first) * out, 0,
+            memset(dw->at + ((size_t)t * in + (size_t)span.first) * out, 0,
                    (size_t)span.channels * out * sizeof *dw->at);
+}
+
+/* The partial weight gradient of a group of tiles. That of group 0 is the gradient itself, unless
+ * the operation is uneven. */
+static float *partial_of(const struct cpu_job *job, int group) {
+    const struct chex_op *op = job->op;
+    if (!chex_cpu_uneven(op) && group-- == 0)
+        return job->grad + job->e->net->params[op->weight].offset;
+    return job->e->wpart + (size_t)group * chex_cpu_weight_count(op);
 }
 
 /* Item: a group of tiles, which has its own partial weight gradient, and a span of input channels.
@@ -331,9 +341,7 @@ static void conv_item(void *arg, size_t item, int worker) {
         span =
             range_at(cut % job->ranges * job->range_channels, job->range_channels, op->in_channels);
     }
-    const struct chex_param *p = &e->net->params[op->weight];
-    struct partial dw = {.at = group ? e->wpart + (size_t)(group - 1) * p->count
-                                     : job->grad + p->offset};
+    struct partial dw = {.at = partial_of(job, group)};
     int from = (int)((int64_t)group * job->tiles / job->tile_runs);
     int to = (int)((int64_t)(group + 1) * job->tiles / job->tile_runs);
     if (e->ops[job->index].winograd) {
@@ -354,14 +362,30 @@ enum { REDUCE = 2048 }; /* floats of an item: sum and one addend fit the first-l
 static void reduce_item(void *arg, size_t item, int worker) {
     (void)worker;
     const struct cpu_job *job = arg;
-    const struct chex_param *p = &job->e->net->params[job->op->weight];
-    size_t from = item * REDUCE, to = from + REDUCE < p->count ? from + REDUCE : p->count;
-    float *dw = job->grad + p->offset;
+    const size_t count = chex_cpu_weight_count(job->op);
+    size_t from = item * REDUCE, to = from + REDUCE < count ? from + REDUCE : count;
+    float *dw = partial_of(job, 0);
     for (int g = 1; g < job->tile_runs; g++) {
-        const float *part = job->e->wpart + (size_t)(g - 1) * p->count;
+        const float *part = partial_of(job, g);
         for (size_t i = from; i < to; i++)
             dw[i] += part[i];
     }
+}
+
+/* Item: CPU_CHANNELS input channels of a kernel position. Copies the rows and columns of the weight
+ * gradient of an uneven operation from the padded sum. */
+static void unpad_item(void *arg, size_t item, int worker) {
+    (void)worker;
+    const struct cpu_job *job = arg;
+    const size_t in = (size_t)job->op->in_channels, out = (size_t)job->op->out_channels;
+    const size_t padded = (size_t)chex_cpu_padded(job->op->in_channels);
+    const size_t first = item * CPU_CHANNELS % padded, position = item * CPU_CHANNELS / padded;
+    float *dw = job->grad + job->e->net->params[job->op->weight].offset;
+    for (size_t i = first; i < first + CPU_CHANNELS && i < in; i++)
+        memcpy(dw + (position * in + i) * out,
+               partial_of(job, 0) +
+                   (position * padded + i) * (size_t)chex_cpu_padded(job->op->out_channels),
+               out * sizeof *dw);
 }
 
 /* Divides the groups into items. Spans of input channels do not change the results, so they may
@@ -370,7 +394,7 @@ static void reduce_item(void *arg, size_t item, int worker) {
 static void split_work(struct cpu_job *job) {
     enum { ITEMS = 8, CUT = 4 }; /* items per thread; spans of each group at the end */
     const int threads = job->e->config.threads, groups = job->tile_runs;
-    const int blocks = job->op->in_channels / CPU_CHANNELS;
+    const int blocks = chex_cpu_padded(job->op->in_channels) / CPU_CHANNELS;
     const bool many = 2 * groups >= ITEMS * threads || threads == 1;
     int spans = many ? CUT : (ITEMS * threads + groups - 1) / groups;
     spans = spans < blocks ? spans : blocks;
@@ -388,8 +412,13 @@ void chex_cpu_conv_backward(struct cpu_job *job) {
     chex_pool_run(e->pool, (size_t)(job->whole + (job->tile_runs - job->whole) * job->ranges),
                   conv_item, job);
     if (job->tile_runs > 1)
-        chex_pool_run(e->pool, (e->net->params[job->op->weight].count + REDUCE - 1) / REDUCE,
-                      reduce_item, job);
+        chex_pool_run(e->pool, (chex_cpu_weight_count(job->op) + REDUCE - 1) / REDUCE, reduce_item,
+                      job);
+    if (chex_cpu_uneven(job->op))
+        chex_pool_run(e->pool,
+                      (size_t)(job->op->kernel * job->op->kernel *
+                               chex_cpu_padded(job->op->in_channels) / CPU_CHANNELS),
+                      unpad_item, job);
 }
 
 enum chex_status chex_cpu_backward(struct cpu_engine *e, const struct chex_batch *batch,

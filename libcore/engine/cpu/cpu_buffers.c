@@ -145,7 +145,7 @@ static bool alloc_statistics(struct cpu_engine *e) {
 
 static size_t weight_bytes(const struct cpu_engine *e, int i) {
     const struct chex_op *op = &e->net->ops[i];
-    const size_t count = e->net->params[op->weight].count;
+    const size_t count = chex_cpu_weight_count(op);
     if (op->in == CHEX_NET_IMAGE)
         return chex_cpu_stem_depth(op) * (size_t)op->out_channels * sizeof(float);
     if (e->ops[i].winograd)
@@ -237,10 +237,10 @@ static bool plan_ops(struct cpu_engine *e) {
         int tiles = max_tiles(e->ops[i].bwd, e->config.batch);
         parts = chex_cpu_max(parts, (size_t)tiles * channels);
         if (op->kind == CHEX_OP_CONV)
-            wparts = chex_cpu_max(wparts, (size_t)chex_cpu_conv_groups(e->net, i, tiles) *
-                                              (op->in == CHEX_NET_IMAGE
-                                                   ? chex_cpu_stem_partial(e, op)
-                                                   : e->net->params[op->weight].count));
+            wparts =
+                chex_cpu_max(wparts, (size_t)chex_cpu_conv_groups(e->net, i, tiles) *
+                                         (op->in == CHEX_NET_IMAGE ? chex_cpu_stem_partial(e, op)
+                                                                   : chex_cpu_weight_count(op)));
         tiles = max_tiles(e->ops[i].fwd, e->config.batch);
         parts = chex_cpu_max(parts, (size_t)tiles * channels);
         widest = chex_cpu_max(widest, channels);
@@ -265,9 +265,13 @@ static bool plan_ops(struct cpu_engine *e) {
 static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_error *err) {
     for (int i = 0; i < e->net->op_count; i++) {
         const struct chex_op *op = &e->net->ops[i];
-        bool even = op->in < 0 || op->in_channels % CPU_CHANNELS == 0;
+        /* The fused end of a residual block and the stem have no form for uneven channels. */
+        const int step = op->kind == CHEX_OP_RESIDUAL_ADD || op->in == CHEX_NET_IMAGE
+                             ? CPU_CHANNELS
+                             : CPU_CHANNEL_STEP;
+        bool even = op->in < 0 || op->in_channels % step == 0;
         if (op->kind != CHEX_OP_HEAD)
-            even = even && op->out_channels % CPU_CHANNELS == 0;
+            even = even && op->out_channels % step == 0;
         if (op->kind == CHEX_OP_RESIDUAL_ADD && e->bufs[op->out].normed)
             return chex_error_set(
                 err, CHEX_E_USAGE,
@@ -278,9 +282,18 @@ static enum chex_status check_shapes(const struct cpu_engine *e, struct chex_err
                 err, CHEX_E_USAGE,
                 "cpu engine: %s: %d to %d channels, kernel %d, stride %d (expected channels in "
                 "multiples of %d, a kernel of at most 7, a stride of at most 2)",
-                op->name, op->in_channels, op->out_channels, op->kernel, op->stride, CPU_CHANNELS);
+                op->name, op->in_channels, op->out_channels, op->kernel, op->stride, step);
     }
     return CHEX_OK;
+}
+
+/* Floats after a weight that the packing of its last panel may read (dot2). */
+static size_t pack_excess(const struct chex_net *net) {
+    size_t most = 0;
+    for (int i = 0; i < net->op_count; i++)
+        if (net->ops[i].kind == CHEX_OP_CONV && chex_cpu_uneven(&net->ops[i]))
+            most = chex_cpu_max(most, (size_t)(net->ops[i].out_channels + 1) * CPU_CHANNEL_STEP);
+    return most;
 }
 
 static bool alloc_all(struct cpu_engine *e) {
@@ -288,7 +301,8 @@ static bool alloc_all(struct cpu_engine *e) {
     size_t state = net->state_count;
     struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)net->buffer_count, sizeof *lives);
     bool ok = lives && plan_ops(e) && place_maps(e, lives) && alloc_statistics(e) &&
-              alloc_weights(e) && (e->param = chex_cpu_alloc(e, state, sizeof(float)));
+              alloc_weights(e) &&
+              (e->param = chex_cpu_alloc(e, state + pack_excess(net), sizeof(float)));
     for (int k = 0; k < 2 && ok && e->config.training; k++)
         ok = (e->moment[k] = chex_cpu_alloc(e, state, sizeof(float))) != NULL;
     if (ok && e->config.training && e->config.ema_decay > 0)

@@ -26,6 +26,12 @@
  * kernels compute this as a convolution with three times as many positions.
  *
  * Order of a convolution's parameters and gradients: (kernel position, in, out).
+ *
+ * Uneven operations. Matrix products are made for blocks of 32 channels. If an operation has an odd
+ * multiple of 16 channels, its packed weights and partial weight gradients have 16 rows or columns
+ * more (chex_cpu_padded). Products of the surplus rows and columns are not used: the operands of
+ * dot2 end with zeros, fp32 products stop at the last channel, and nothing reads the surplus
+ * results.
  */
 #ifndef CHEX_ENGINE_CPU_CPU_ENGINE_H
 #define CHEX_ENGINE_CPU_CPU_ENGINE_H
@@ -160,8 +166,8 @@ struct cpu_results {
 };
 
 /* Arguments of chex_cpu_gemm: gemm of cpu_kernels for any operand type.
- * - weight: packed panels of positions * depth rows. Split operands: as many rows of low parts
- *   follow in each panel.
+ * - weight: packed panels of positions * padded depth rows. Split operands: as many rows of low
+ *   parts follow in each panel.
  * - Computes columns [first, first + n).
  * - epilogue set: the product is computed in blocks, and epilogue receives each block while it is
  * still in the first-level cache. c then holds one block: chex_cpu_block_floats. */
@@ -399,7 +405,7 @@ void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p);
 /* Arguments of chex_cpu_outer: outer of cpu_kernels for any operand type.
  * - Rows [row, row + rows) of the `channels` channels of v.
  * - Pixels [first, first + count) of the list; first is a multiple of chex_cpu_outer_group.
- * - w: rows of n floats. fresh: overwrite w instead of adding to it. */
+ * - w: rows of n floats, padded. fresh: overwrite w instead of adding to it. */
 struct cpu_outer {
     const void *v, *d;
     const int32_t *off;
@@ -448,10 +454,19 @@ static inline int chex_cpu_operand_flags(const struct cpu_engine *e, struct cpu_
 cpu_load_fn chex_cpu_load_grad, chex_cpu_load_grad_operand;
 /* Elements per value of an operand: 2 if operands are split. */
 static inline size_t chex_cpu_halves(const struct cpu_engine *e) { return e->split ? 2 : 1; }
+/* Elements of a convolution's padded weight; its parameter has fewer if the operation is uneven. */
+static inline size_t chex_cpu_weight_count(const struct chex_op *op) {
+    return (size_t)(op->kernel * op->kernel) * (size_t)chex_cpu_padded(op->in_channels) *
+           (size_t)chex_cpu_padded(op->out_channels);
+}
+static inline bool chex_cpu_uneven(const struct chex_op *op) {
+    return op->in != CHEX_NET_IMAGE &&
+           (op->in_channels % CPU_CHANNELS || op->out_channels % CPU_CHANNELS);
+}
 /* Elements from one pixel of `channels` operands to the next. _at: the address of an element, which
  * may be before the base (a negative number as size_t). */
 static inline size_t chex_cpu_pitch(const struct cpu_engine *e, int channels) {
-    return (size_t)channels * chex_cpu_halves(e) + CPU_LINE / e->operand_bytes;
+    return (size_t)chex_cpu_padded(channels) * chex_cpu_halves(e) + CPU_LINE / e->operand_bytes;
 }
 static inline void *chex_cpu_at(const struct cpu_engine *e, const void *base, size_t element) {
     return (void *)((uintptr_t)base + element * e->operand_bytes);

@@ -103,7 +103,7 @@ void chex_cpu_windows(const struct cpu_job *job, struct cpu_tile tile, int hw, i
     for (int t = 0; t < op->kernel * op->kernel; t++)
         taps[t] =
             (struct cpu_tap){(ptrdiff_t)((size_t)(t / op->kernel * width + t % op->kernel) * pitch),
-                             (ptrdiff_t)t * op->in_channels * job->e->k->panel};
+                             (ptrdiff_t)t * chex_cpu_padded(op->in_channels) * job->e->k->panel};
 }
 
 void chex_cpu_multiply(const struct cpu_job *job, struct cpu_product p) {
@@ -196,7 +196,8 @@ static void conv_item(void *arg, size_t item, int worker) {
 
 static void forward(struct cpu_job *job) {
     /* With few tiles the output channels are divided too. That changes no result. */
-    int wanted = 4 * job->e->config.threads, max_ranges = job->op->out_channels / CPU_CHANNELS;
+    int wanted = 4 * job->e->config.threads;
+    int max_ranges = chex_cpu_padded(job->op->out_channels) / CPU_CHANNELS;
     int ranges = (wanted + job->tiles - 1) / job->tiles;
     ranges = ranges > max_ranges ? max_ranges : ranges;
     job->range_channels = (max_ranges + ranges - 1) / ranges * CPU_CHANNELS;

@@ -6,6 +6,9 @@
  *   packed copies, for the kernels panels of columns, see gemm in kernels.h
  * With precision bf16 the packed copies are rounded to bf16. They are stored as fp32, or as pairs
  * of bf16 if the kernels have bf16 dot products.
+ *
+ * Packed copies are padded (cpu_engine.h). What their surplus columns hold does not matter. Their
+ * surplus rows are multiplied with zeros.
  */
 #include <string.h>
 
@@ -72,17 +75,25 @@ static void pack_dot2(const struct pack_job *job, size_t item) {
     size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
     const float *w = e->param + e->net->params[op->weight].offset;
     if (item < (size_t)job->forward_panels) {
-        size_t half = taps * in / 2 * panel;
+        size_t tap = (size_t)chex_cpu_padded(op->in_channels) / 2 * panel, half = taps * tap;
         uint32_t *dst = (uint32_t *)job->weight + item * half * chex_cpu_halves(e);
-        e->dot2->pack(dst, e->split ? dst + half : NULL, w + item * panel, out, (int)(taps * in));
+        for (size_t t = 0; t < taps; t++, dst += tap)
+            e->dot2->pack(dst, e->split ? dst + half : NULL, w + t * in * out + item * panel, out,
+                          (int)in);
         return;
     }
     item -= (size_t)job->forward_panels;
-    size_t half = taps * out / 2 * panel;
+    size_t tap = (size_t)chex_cpu_padded(op->out_channels) / 2 * panel, half = taps * tap;
     uint32_t *dst = (uint32_t *)job->weight_t + item * half * chex_cpu_halves(e);
-    for (size_t t = 0; t < taps; t++, dst += out / 2 * panel)
+    for (size_t t = 0; t < taps; t++, dst += tap)
         e->dot2->pack_columns(dst, e->split ? dst + half : NULL, w + (t * in + item * panel) * out,
                               out, (int)out);
+}
+
+/* The columns of panel `item` that a weight of `all` columns has. */
+static size_t used(size_t all, size_t item, size_t panel) {
+    const size_t first = item * panel;
+    return first >= all ? 0 : all - first < panel ? all - first : panel;
 }
 
 static void pack_item(void *arg, size_t item, int worker) {
@@ -95,26 +106,29 @@ static void pack_item(void *arg, size_t item, int worker) {
     const struct chex_op *op = job->op;
     size_t panel = (size_t)job->e->k->panel, in = (size_t)op->in_channels;
     size_t out = (size_t)op->out_channels, taps = (size_t)op->kernel * (size_t)op->kernel;
+    size_t rows = (size_t)chex_cpu_padded(op->in_channels), columns;
     const float *w = job->e->param + job->e->net->params[op->weight].offset;
     float *dst;
     if (item < (size_t)job->forward_panels) { /* (position, in) rows of `panel` outputs */
-        dst = (float *)job->weight + item * taps * in * panel;
+        dst = (float *)job->weight + item * taps * rows * panel;
+        columns = used(out, item, panel);
         for (size_t row = 0; row < taps * in; row++)
-            memcpy(dst + row * panel, w + row * out + item * panel, panel * sizeof *dst);
-        in = panel, panel = op->in_channels;
+            memcpy(dst + (row / in * rows + row % in) * panel, w + row * out + item * panel,
+                   columns * sizeof *dst);
     } else { /* (position, out) rows of `panel` inputs */
         item -= (size_t)job->forward_panels;
-        dst = (float *)job->weight_t + item * taps * out * panel;
+        rows = (size_t)chex_cpu_padded(op->out_channels);
+        dst = (float *)job->weight_t + item * taps * rows * panel;
+        columns = used(in, item, panel);
         for (size_t t = 0; t < taps; t++)
-            for (size_t j = 0; j < panel; j++) {
+            for (size_t j = 0; j < columns; j++) {
                 const float *src = w + (t * in + item * panel + j) * out;
                 for (size_t o = 0; o < out; o++)
-                    dst[(t * out + o) * panel + j] = src[o];
+                    dst[(t * rows + o) * panel + j] = src[o];
             }
-        in = out;
     }
     if (job->e->bf16)
-        round_all(dst, taps * in * panel);
+        round_all(dst, taps * rows * panel);
 }
 
 /* In inference, Winograd weights are transformed here, once. The panels are an intermediate. */
@@ -127,8 +141,8 @@ static void pack_op(struct cpu_engine *e, int i) {
                            .weight = once ? e->winograd : mine->weight,
                            .weight_t = mine->weight_t,
                            .dot2 = e->dot2 && !mine->winograd,
-                           .forward_panels = op->out_channels / e->k->panel};
-    int back = job.weight_t ? op->in_channels / e->k->panel : 0;
+                           .forward_panels = chex_cpu_padded(op->out_channels) / e->k->panel};
+    int back = job.weight_t ? chex_cpu_padded(op->in_channels) / e->k->panel : 0;
     chex_pool_run(e->pool, (size_t)(job.forward_panels + back), pack_item, &job);
     if (once)
         chex_cpu_winograd_pack(e, e->winograd, op->in_channels, op->out_channels, false,

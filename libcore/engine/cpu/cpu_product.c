@@ -33,11 +33,12 @@ static void multiply(const struct cpu_engine *e, const struct block *b, float *c
     const struct cpu_product *p = b->p;
     const int32_t *off = p->off + b->row;
     size_t panel = (size_t)e->k->panel, first = (size_t)(p->first + b->column) / panel;
-    size_t b_panel = chex_cpu_halves(e) * (size_t)p->positions * (size_t)p->depth * panel;
+    const int depth = chex_cpu_padded(p->depth);
+    size_t b_panel = chex_cpu_halves(e) * (size_t)p->positions * (size_t)depth * panel;
     const void *weight = chex_cpu_at(e, p->weight, first * b_panel);
     if (e->dot2)
-        e->dot2->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel,
-                      b->columns, c, c_pitch, p->prefetch);
+        e->dot2->gemm(p->a, off, b->rows, b->taps, b->tap_count, depth, weight, b_panel, b->columns,
+                      c, c_pitch, p->prefetch);
     else
         e->k->gemm(p->a, off, b->rows, b->taps, b->tap_count, p->depth, weight, b_panel, b->columns,
                    c, c_pitch, p->prefetch);
@@ -70,11 +71,12 @@ static void multiply_blocks(const struct cpu_engine *e, struct block b) {
             (p->n + max_columns - 1) / max_columns * ((p->rows + BLOCK_ROWS - 1) / BLOCK_ROWS);
     for (b.column = 0; b.column < p->n; b.column += max_columns) {
         b.columns = p->n - b.column < max_columns ? p->n - b.column : max_columns;
+        const size_t pitch = (size_t)chex_cpu_padded(b.columns);
         for (b.row = 0; b.row < p->rows; b.row += b.rows) {
             b.rows = block_rows(e, p->off + b.row, p->rows - b.row);
-            multiply(e, &b, p->c, (size_t)b.columns);
+            multiply(e, &b, p->c, pitch);
             p->epilogue(p->arg, &(struct cpu_results){b.row, b.rows, p->first + b.column, b.columns,
-                                                      p->c, (size_t)b.columns});
+                                                      p->c, pitch});
         }
     }
     if (p->prefetch)
@@ -82,16 +84,17 @@ static void multiply_blocks(const struct cpu_engine *e, struct block b) {
 }
 
 void chex_cpu_gemm(const struct cpu_engine *e, const struct cpu_product *p) {
-    ptrdiff_t half = (ptrdiff_t)p->positions * p->depth * e->k->panel;
+    const int depth = chex_cpu_padded(p->depth);
+    ptrdiff_t half = (ptrdiff_t)p->positions * depth * e->k->panel;
     struct cpu_tap thrice[PRODUCTS * CPU_MAX_TAPS];
     struct block all = {p, p->taps, p->tap_count, 0, p->rows, 0, p->n};
     if (e->split) {
         all.taps = thrice;
         all.tap_count = PRODUCTS * p->tap_count;
         for (int i = 0; i < all.tap_count; i++)
-            thrice[i] = (struct cpu_tap){
-                p->taps[i / PRODUCTS].a + (halves[i % PRODUCTS].low_a ? p->depth : 0),
-                p->taps[i / PRODUCTS].b + (halves[i % PRODUCTS].low_b ? half : 0)};
+            thrice[i] =
+                (struct cpu_tap){p->taps[i / PRODUCTS].a + (halves[i % PRODUCTS].low_a ? depth : 0),
+                                 p->taps[i / PRODUCTS].b + (halves[i % PRODUCTS].low_b ? half : 0)};
     }
     if (p->epilogue)
         multiply_blocks(e, all);
@@ -104,7 +107,7 @@ size_t chex_cpu_outer_group(const struct cpu_engine *e) {
 }
 
 size_t chex_cpu_outer_pitch(const struct cpu_engine *e, int channels) {
-    return (size_t)channels * chex_cpu_halves(e) * chex_cpu_outer_group(e) +
+    return (size_t)chex_cpu_padded(channels) * chex_cpu_halves(e) * chex_cpu_outer_group(e) +
            CPU_LINE / e->operand_bytes;
 }
 
@@ -115,16 +118,17 @@ int chex_cpu_outer_rows(const struct cpu_engine *e) {
 
 void chex_cpu_outer(const struct cpu_engine *e, const struct cpu_outer *o) {
     size_t group = chex_cpu_outer_group(e), pitch = chex_cpu_outer_pitch(e, o->channels);
+    const size_t w_pitch = (size_t)chex_cpu_padded(o->n);
     const void *v = chex_cpu_at(e, o->v, (size_t)o->first / group * pitch + (size_t)o->row * group);
     if (!e->dot2) {
-        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n, o->fresh,
+        e->k->outer(v, pitch, o->d, o->off, o->count, o->rows, o->n, o->w, w_pitch, o->fresh,
                     o->prefetch);
         return;
     }
     for (int i = 0; i < (e->split ? PRODUCTS : 1); i++) {
         const void *half_v = chex_cpu_at(e, v, halves[i].low_a ? (size_t)o->channels * group : 0);
-        const void *half_d = chex_cpu_at(e, o->d, halves[i].low_b ? (size_t)o->n : 0);
-        e->dot2->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, (size_t)o->n,
+        const void *half_d = chex_cpu_at(e, o->d, halves[i].low_b ? w_pitch : 0);
+        e->dot2->outer(half_v, pitch, half_d, o->off, o->count, o->rows, o->n, o->w, w_pitch,
                        o->fresh && i == 0, o->prefetch);
     }
 }

@@ -36,6 +36,10 @@ static int forward_squares(int channels) {
     return channels > 128 ? WIDE_SQUARES : FORWARD_FLOATS / channels;
 }
 
+struct range {
+    int first, channels;
+};
+
 /* The squares of a tile: `down` x `across` of each image. */
 struct grid {
     int down, across, count;
@@ -72,8 +76,8 @@ enum { MIN_PX = 2 * SQUARE, MAX_CHANNELS = 256 };
 bool chex_cpu_winograd_fits(const struct cpu_engine *e, const struct chex_op *op) {
     return e->config.precision != CHEX_FP32_STRICT && !(e->dot2 && e->dot2->three_products) &&
            op->kernel == 3 && op->stride == 1 && op->pad == 1 && op->in != CHEX_NET_IMAGE &&
-           e->bufs[op->out].hw >= MIN_PX && op->in_channels <= MAX_CHANNELS &&
-           op->out_channels <= MAX_CHANNELS;
+           op->in_channels % CPU_CHANNELS == 0 && e->bufs[op->out].hw >= MIN_PX &&
+           op->in_channels <= MAX_CHANNELS && op->out_channels <= MAX_CHANNELS;
 }
 
 void chex_cpu_product_shares(void *self, double *share_out) {
@@ -115,10 +119,10 @@ struct cpu_tiling chex_cpu_winograd_tiling(int hw, int channels) {
 
 /* Floats of one position of a panel of weights of this depth, of a panel, and of all panels. */
 static size_t weight_position(const struct cpu_engine *e, int depth) {
-    return (size_t)depth * (size_t)e->k->panel + CPU_PAD;
+    return (size_t)chex_cpu_padded(depth) * (size_t)e->k->panel + CPU_PAD;
 }
 size_t chex_cpu_winograd_weight(const struct cpu_engine *e, int depth, int columns) {
-    return (size_t)(columns / e->k->panel) * POSITIONS * weight_position(e, depth);
+    return (size_t)(chex_cpu_padded(columns) / e->k->panel) * POSITIONS * weight_position(e, depth);
 }
 
 void chex_cpu_winograd_plan(struct cpu_engine *e, int index, struct cpu_need *need) {
@@ -132,7 +136,8 @@ void chex_cpu_winograd_plan(struct cpu_engine *e, int index, struct cpu_need *ne
     if (!e->config.training)
         return;
     chex_cpu_need_floats(&need->a, chex_cpu_winograd_need(mine->bwd, out, need));
-    chex_cpu_need_floats(&need->d, POSITIONS * ((size_t)in * (size_t)out + CPU_PAD));
+    chex_cpu_need_floats(&need->d,
+                         POSITIONS * ((size_t)in * (size_t)chex_cpu_padded(out) + CPU_PAD));
     need->winograd = chex_cpu_max(need->winograd, chex_cpu_winograd_weight(e, out, in));
 }
 
@@ -167,8 +172,9 @@ static void weights_item(void *arg, size_t item, int worker) {
 
 void chex_cpu_winograd_pack(struct cpu_engine *e, const float *panels, int depth, int columns,
                             bool turned, float *u) {
-    struct weights_job job = {e, panels, u, depth, turned};
-    chex_pool_run(e->pool, (size_t)(columns / e->k->panel * (depth / DEPTHS)), weights_item, &job);
+    struct weights_job job = {e, panels, u, chex_cpu_padded(depth), turned};
+    const int all = chex_cpu_padded(columns) / e->k->panel;
+    chex_pool_run(e->pool, (size_t)(all * (job.depth / DEPTHS)), weights_item, &job);
 }
 
 /* The transformed weights of the op. Training transforms them before each loop, inference once. */
@@ -190,10 +196,6 @@ void chex_cpu_winograd_prepare(const struct cpu_job *job, bool backward) {
 }
 
 /* ---- maps ---- */
-
-struct range {
-    int first, channels;
-};
 
 static void load_input(const struct cpu_job *job, struct range r, float *dst, size_t pitch,
                        size_t pixel, int pixels) {
@@ -241,18 +243,18 @@ static void list_squares(int count, size_t pitch, int32_t *off) {
         off[i] = (int32_t)((size_t)i * pitch);
 }
 
-/* Columns [first, first + COLUMNS) of the 36 products. a: result of transform_map. */
+/* Columns [r.first, r.first + r.channels) of the 36 products. a: result of transform_map. */
 static void multiply(const struct cpu_job *job, const float *a, const int32_t *off, int count,
-                     int depth, int first, float *c, struct cpu_prefetch *prefetch) {
+                     int depth, struct range r, float *c, struct cpu_prefetch *prefetch) {
     static const struct cpu_tap origin = {0, 0};
     const struct cpu_engine *e = job->e;
     size_t panel = (size_t)e->k->panel, weight = weight_position(e, depth);
     size_t a_position = position_of(count, pitch_of(depth));
     size_t c_position = position_of(count, pitch_of(COLUMNS));
-    const float *u = weights_of(job) + (size_t)first / panel * POSITIONS * weight;
+    const float *u = weights_of(job) + (size_t)r.first / panel * POSITIONS * weight;
     for (size_t p = 0; p < POSITIONS; p++)
         e->k->gemm(a + p * a_position, off, count, &origin, 1, depth, u + p * weight,
-                   POSITIONS * weight, COLUMNS, c + p * c_position, pitch_of(COLUMNS), prefetch);
+                   POSITIONS * weight, r.channels, c + p * c_position, pitch_of(COLUMNS), prefetch);
 }
 
 /* A' m A of one row of squares: SQUARE rows of pixels. */
@@ -269,7 +271,7 @@ static void transform_sums(const struct cpu_engine *e, const float *c, int count
 /* Transforms the products of a tile to results and passes them to epilogue, one row of pixels at a
  * time. */
 static void epilogue_rows(const struct cpu_job *job, struct cpu_tile tile, struct grid g, float *c,
-                          int first, void (*epilogue)(void *arg, const struct cpu_results *r),
+                          struct range r, void (*epilogue)(void *arg, const struct cpu_results *r),
                           void *arg) {
     int hw = job->tiling.hw, square = 0;
     size_t pitch = pitch_of(COLUMNS);
@@ -279,7 +281,7 @@ static void epilogue_rows(const struct cpu_job *job, struct cpu_tile tile, struc
             transform_sums(job->e, c, g.count, square, g.across, rows);
             for (int i = 0; i < SQUARE && y + i < tile.rows; i++)
                 epilogue(arg, &(struct cpu_results){
-                                  (image * tile.rows + y + i) * hw, hw, first, COLUMNS,
+                                  (image * tile.rows + y + i) * hw, hw, r.first, r.channels,
                                   rows + (size_t)(i * g.across * SQUARE) * pitch, pitch});
         }
 }
@@ -294,8 +296,9 @@ void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile,
     transform_map(job->e, src, tile.images, g, depth, s->b);
     list_squares(g.count, pitch_of(depth), s->off);
     for (int end = first + columns; first < end; first += COLUMNS) {
-        multiply(job, s->b, s->off, g.count, depth, first, s->c, prefetch);
-        epilogue_rows(job, tile, g, s->c, first, epilogue, arg);
+        const struct range r = {first, end - first < COLUMNS ? end - first : COLUMNS};
+        multiply(job, s->b, s->off, g.count, depth, r, s->c, prefetch);
+        epilogue_rows(job, tile, g, s->c, r, epilogue, arg);
     }
 }
 
@@ -304,7 +307,7 @@ void chex_cpu_winograd_multiply(const struct cpu_job *job, struct cpu_tile tile,
 void chex_cpu_winograd_forward(const struct cpu_job *job, struct cpu_tile tile, int first,
                                int channels, struct cpu_scratch *s, struct cpu_prefetch *prefetch,
                                struct cpu_output *out) {
-    prefetch->calls = POSITIONS * (channels / COLUMNS);
+    prefetch->calls = POSITIONS * (chex_cpu_padded(channels) / COLUMNS);
     fill(job, tile, job->op->in_channels, s->a, load_all_input);
     chex_cpu_winograd_multiply(job, tile, s->a, first, channels, s, prefetch,
                                chex_cpu_store_results, out);
@@ -354,7 +357,7 @@ static void transform_input(const struct cpu_job *job, struct cpu_tile tile, str
 
 /* Floats per position of an item's weight gradient. */
 static size_t gradient_position(const struct cpu_job *job, struct range span) {
-    return (size_t)span.channels * (size_t)job->op->out_channels + CPU_PAD;
+    return (size_t)(span.channels * chex_cpu_padded(job->op->out_channels)) + CPU_PAD;
 }
 
 static void add_products(const struct cpu_job *job, const float *x, const float *d,
@@ -366,7 +369,7 @@ static void add_products(const struct cpu_job *job, const float *x, const float 
     size_t d_position = position_of(count, pitch_of(out));
     for (size_t p = 0; p < POSITIONS; p++)
         e->k->outer(x + p * x_position, pitch_of(COLUMNS), d + p * d_position, off, count, COLUMNS,
-                    out, du + p * du_position, (size_t)out, fresh, prefetch);
+                    out, du + p * du_position, (size_t)chex_cpu_padded(out), fresh, prefetch);
 }
 
 static void backward_tile(const struct cpu_job *job, int index, struct range span, bool fresh,
@@ -389,11 +392,12 @@ static void backward_tile(const struct cpu_job *job, int index, struct range spa
             struct cpu_tile after = chex_cpu_tile(job->tiling, job->n, index + 1);
             chex_cpu_prefetch_output(job, after, after.row - 1, after.row + after.rows, &next);
         }
-        multiply(job, s->b, s->off, g.count, op->out_channels, r.first, s->c, &now);
-        epilogue_rows(job, tile, g, s->c, r.first, gradient_epilogue, &in);
+        multiply(job, s->b, s->off, g.count, op->out_channels, r, s->c, &now);
+        epilogue_rows(job, tile, g, s->c, r, gradient_epilogue, &in);
         transform_input(job, tile, g, r, s->c);
         add_products(job, s->c, s->b, s->off, g.count,
-                     (float *)s->d + (size_t)(done * op->out_channels), position, fresh, &next);
+                     (float *)s->d + (size_t)(done * chex_cpu_padded(op->out_channels)), position,
+                     fresh, &next);
     }
 }
 
@@ -403,9 +407,10 @@ void chex_cpu_winograd_backward(const struct cpu_job *job, int from, int to, int
     struct range span = {first, channels};
     for (int t = from; t < to; t++)
         backward_tile(job, t, span, t == from, s);
-    ptrdiff_t tap = (ptrdiff_t)op->in_channels * op->out_channels;
-    float *last = dw + (TAPS - 1) * tap + (ptrdiff_t)first * op->out_channels;
+    const int out = chex_cpu_padded(op->out_channels);
+    ptrdiff_t tap = (ptrdiff_t)op->in_channels * out;
+    float *last = dw + (TAPS - 1) * tap + (ptrdiff_t)first * out;
     job->e->k->winograd[CPU_WINOGRAD_WEIGHT_BACK]((struct cpu_square){last, -3 * tap, -tap},
                                                   positions(s->d, gradient_position(job, span)),
-                                                  channels * op->out_channels);
+                                                  channels * out);
 }

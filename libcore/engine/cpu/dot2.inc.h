@@ -29,11 +29,21 @@ INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const 
 }
 
 /* Stores v rounded to bf16. Split operands: also the remainder v - rounded(v), which is exact in
- * fp32, rounded to bf16. */
-INLINE void st_operand(uint16_t *p, int channels, vf v, bool split) {
+ * fp32, rounded to bf16, `second` elements away. */
+INLINE void st_operand(uint16_t *p, int second, vf v, bool split) {
     vf high = st_half(p, v);
     if (split)
-        (void)st_half(p + channels, v - high);
+        (void)st_half(p + second, v - high);
+}
+
+/* Zeros after the channels of a pixel. */
+INLINE void end_row(uint16_t *row, int channels, bool split) {
+    static const uint16_t zero[CPU_CHANNEL_STEP];
+    if (channels % CPU_CHANNELS == 0)
+        return;
+    memcpy(row + channels, zero, sizeof zero);
+    if (split)
+        memcpy(row + chex_cpu_padded(channels) + channels, zero, sizeof zero);
 }
 
 /* The second part of a split operand: the remainder of rounding v. */
@@ -51,14 +61,16 @@ INLINE __m512i pixel_pair(vf first, vf second) {
 INLINE void dot2_load_body(uint16_t *dst, size_t pitch, struct cpu_stored src, int pixels,
                            int channels, const float *scale, const float *shift, bool do_relu,
                            bool bf16, bool split) {
-    for (int p = 0; p < pixels; p++)
+    const int second = chex_cpu_padded(channels);
+    for (int p = 0; p < pixels; p++, dst += pitch) {
         for (int c = 0; c < channels; c += VL) {
             vf v = ld_stored(src.at, (size_t)p * src.step + (size_t)c, bf16);
             if (!bf16 && !split) /* CPU_STORED */
                 v = rounded(v);
-            st_operand(dst + (size_t)p * pitch + c, channels, affine(v, c, scale, shift, do_relu),
-                       split);
+            st_operand(dst + c, second, affine(v, c, scale, shift, do_relu), split);
         }
+        end_row(dst, channels, split);
+    }
 }
 
 static void dot2_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
@@ -77,15 +89,18 @@ static void dot2_load(uint16_t *dst, size_t pitch, const struct cpu_stored *src,
 INLINE void dot2_load_grad_body(uint16_t *dst, size_t pitch, struct cpu_stored g,
                                 struct cpu_stored x, int pixels, int channels, const float *b,
                                 const float *mean, const float *c, bool split) {
-    for (int p = 0; p < pixels; p++)
+    const int second = chex_cpu_padded(channels);
+    for (int p = 0; p < pixels; p++, dst += pitch) {
         for (int i = 0; i < channels; i += VL) {
             vf v = ld_stored(g.at, (size_t)p * g.step + (size_t)i, !split);
             if (b) {
                 vf xv = ld_stored(x.at, (size_t)p * x.step + (size_t)i, !split);
                 v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
             }
-            st_operand(dst + (size_t)p * pitch + i, channels, v, split);
+            st_operand(dst + i, second, v, split);
         }
+        end_row(dst, channels, split);
+    }
 }
 
 static void dot2_load_grad(uint16_t *dst, size_t pitch, const struct cpu_stored *g,

@@ -4,7 +4,9 @@
  * time.
  * - All arithmetic is fp32. Feature maps ("stored" below) are fp32 or bf16, NHWC, and are converted
  *   when they are loaded and stored.
- * - Channel counts are multiples of 32, so there are no vector tails.
+ * - Channel counts are multiples of 16, so there are no vector tails. Rows and columns of packed
+ *   weights and of partial weight gradients are padded to multiples of 32, and so are the operands
+ *   of cpu_dot2.
  * - The element-wise functions never fuse a multiply with an add, so they give the same bits on
  *   every instruction set. gemm and outer use FMA if the machine has it.
  */
@@ -15,7 +17,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CPU_CHANNELS = 32 }; /* every channel count is a multiple of this */
+/* The channels of a block of products; every channel count is a multiple of CPU_CHANNEL_STEP. */
+enum { CPU_CHANNELS = 32, CPU_CHANNEL_STEP = 16 };
+static inline int chex_cpu_padded(int channels) {
+    return (channels + CPU_CHANNELS - 1) / CPU_CHANNELS * CPU_CHANNELS;
+}
 
 /* One position of a convolution kernel: offset in A relative to the pixel's own offset, and offset
  * of its K rows in a panel of B. Both count elements. */
@@ -97,8 +103,8 @@ struct cpu_dot2 {
     void (*outer)(const uint16_t *v, size_t v_pitch, const uint16_t *d, const int32_t *off,
                   int count, int rows, int n, float *w, size_t w_pitch, bool fresh,
                   struct cpu_prefetch *prefetch);
-    /* As load and load_grad, to bf16. The source is stored as bf16, or as fp32 with CPU_SPLIT or
-     * (load only) CPU_STORED. */
+    /* As load and load_grad, to bf16, with zeros after the last channel up to a multiple of 32. The
+     * source is stored as bf16, or as fp32 with CPU_SPLIT or (load only) CPU_STORED. */
     void (*load)(uint16_t *dst, size_t pitch, const struct cpu_stored *src, int pixels,
                  int channels, const float *scale, const float *shift, int flags);
     void (*load_grad)(uint16_t *dst, size_t pitch, const struct cpu_stored *g,
@@ -108,8 +114,8 @@ struct cpu_dot2 {
      * zeros, so calls must come in order of pixels. */
     void (*load_pairs)(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                        int pixels, int channels, const float *scale, const float *shift, int flags);
-    /* Pack a panel of B with `rows` rows (pack_columns: a multiple of 32). pitch: floats from one
-     * row of w to the next.
+    /* Pack a panel of B with `rows` rows (pack_columns: rounded up to a multiple of 32). pitch:
+     * floats from one row of w to the next.
      * pack:         dst[r / 2][j] = pair (w[r][j], w[r + 1][j])
      * pack_columns: dst[r / 2][j] = pair (w[j][r], w[j][r + 1])
      * rest: as dst, for the second parts of split operands; NULL: none. */

@@ -210,7 +210,8 @@ static void load_grad(float *dst, size_t pitch, const struct cpu_stored *g,
         load_grad_body(dst, pitch, *g, *x, pixels, channels, b, mean, c, round, false);
 }
 
-/* Vectors of channels processed together, so that whole cache lines of distant pixels are read. The
+/* Vectors of channels processed together, so that whole cache lines of distant pixels are read;
+ * half as many are left if the channels are an odd multiple of CPU_CHANNEL_STEP. The
  * values per channel are loaded before the loop over pixels, because the compiler must assume that
  * a store changes them. */
 enum { WIDE = VL < 16 ? 4 : 2 };
@@ -223,12 +224,12 @@ INLINE void store_body(struct cpu_stored dst, const float *src, size_t pitch, in
                             ld(src + (size_t)p * pitch + c), bf16);
 }
 
-INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
-                          int channels, const struct cpu_moments *m, bool bf16) {
-    for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
+INLINE void store_columns(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
+                          int from, int to, int wide, const struct cpu_moments *m, bool bf16) {
+    for (int c0 = from; c0 < to; c0 += wide * VL) {
         vf first[WIDE], sum[WIDE], square[WIDE];
         UNROLL
-        for (int j = 0; j < WIDE; j++) {
+        for (int j = 0; j < wide; j++) {
             int c = c0 + j * VL;
             vf v = ld(src + c);
             first[j] = m->begun ? ld(m->first + c) : bf16 ? rounded(v) : v;
@@ -237,7 +238,7 @@ INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch,
         }
         for (int p = 0; p < pixels; p++) {
             UNROLL
-            for (int j = 0; j < WIDE; j++) {
+            for (int j = 0; j < wide; j++) {
                 size_t c = (size_t)(c0 + j * VL);
                 vf v = st_stored(dst.at, (size_t)p * dst.step + c, ld(src + (size_t)p * pitch + c),
                                  bf16);
@@ -247,12 +248,19 @@ INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch,
             }
         }
         UNROLL
-        for (int j = 0; j < WIDE; j++) {
+        for (int j = 0; j < wide; j++) {
             st(m->first + c0 + j * VL, first[j]);
             st(m->sum + c0 + j * VL, sum[j]);
             st(m->square + c0 + j * VL, square[j]);
         }
     }
+}
+
+INLINE void store_moments(struct cpu_stored dst, const float *src, size_t pitch, int pixels,
+                          int channels, const struct cpu_moments *m, bool bf16) {
+    const int whole = channels - channels % (WIDE * VL);
+    store_columns(dst, src, pitch, pixels, 0, whole, WIDE, m, bf16);
+    store_columns(dst, src, pitch, pixels, whole, channels, WIDE / 2, m, bf16);
 }
 
 static void store(const struct cpu_stored *dst, const float *src, size_t pitch, int pixels,
@@ -267,13 +275,13 @@ static void store(const struct cpu_stored *dst, const float *src, size_t pitch, 
         store_body(*dst, src, pitch, pixels, channels, false);
 }
 
-INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv, size_t pitch,
-                      int pixels, int channels, const struct cpu_norm *norm, bool do_relu, bool add,
-                      float *s1, float *s2, bool bf16) {
-    for (int c0 = 0; c0 < channels; c0 += WIDE * VL) {
+INLINE void back_columns(struct cpu_stored g, struct cpu_stored x, const float *dv, size_t pitch,
+                         int pixels, int from, int to, int wide, const struct cpu_norm *norm,
+                         bool do_relu, bool add, float *s1, float *s2, bool bf16) {
+    for (int c0 = from; c0 < to; c0 += wide * VL) {
         vf sum1[WIDE], sum2[WIDE], scale[WIDE], shift[WIDE], inv[WIDE], xshift[WIDE];
         UNROLL
-        for (int j = 0; j < WIDE; j++) {
+        for (int j = 0; j < wide; j++) {
             int c = c0 + j * VL;
             sum1[j] = ld(s1 + c);
             sum2[j] = ld(s2 + c);
@@ -285,7 +293,7 @@ INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv,
         for (int p = 0; p < pixels; p++) {
             size_t at_x = (size_t)p * x.step, at_g = (size_t)p * g.step;
             UNROLL
-            for (int j = 0; j < WIDE; j++) {
+            for (int j = 0; j < wide; j++) {
                 int c = c0 + j * VL;
                 vf xv = ld_stored(x.at, at_x + (size_t)c, bf16);
                 vf du = ld(dv + (size_t)p * pitch + c);
@@ -300,11 +308,20 @@ INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv,
             }
         }
         UNROLL
-        for (int j = 0; j < WIDE; j++) {
+        for (int j = 0; j < wide; j++) {
             st(s1 + c0 + j * VL, sum1[j]);
             st(s2 + c0 + j * VL, sum2[j]);
         }
     }
+}
+
+INLINE void back_body(struct cpu_stored g, struct cpu_stored x, const float *dv, size_t pitch,
+                      int pixels, int channels, const struct cpu_norm *norm, bool do_relu, bool add,
+                      float *s1, float *s2, bool bf16) {
+    const int whole = channels - channels % (WIDE * VL);
+    back_columns(g, x, dv, pitch, pixels, 0, whole, WIDE, norm, do_relu, add, s1, s2, bf16);
+    back_columns(g, x, dv, pitch, pixels, whole, channels, WIDE / 2, norm, do_relu, add, s1, s2,
+                 bf16);
 }
 
 INLINE void back_plain(struct cpu_stored g, const float *dv, size_t pitch, int pixels, int channels,
