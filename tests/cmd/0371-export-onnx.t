@@ -9,7 +9,7 @@ quiet chex-shard phantom --count 40 --size 44 --seed 3 --output ph
 quiet chex-shard --images ph/images --labels ph/labels.csv --split patient --size 44 --shards 1 \
     --output shards
 python_with h5py,numpy || python=
-for model in densenet_tiny resnet50; do
+for model in densenet_tiny resnet18 resnet50; do
     quiet chex-train --data shards --model $model --image-size 40 --batch-size 4 --max-steps 1 \
         --engine cpu --threads 2 --output "run-$model"
     checkpoint=run-$model/last.h5
@@ -35,6 +35,7 @@ for model in densenet_tiny resnet50; do
     fi
     case $model in
     densenet_tiny) want="initializers 109 equal 106|'BatchNormalization': 21, .*'Concat': 8, 'Conv': 20," ;;
+    resnet18) want="initializers 105 equal 102|'Add': 8, 'BatchNormalization': 20, .*'Conv': 20," ;;
     resnet50) want="initializers 270 equal 267|'Add': 16, 'BatchNormalization': 53, .*'Conv': 53," ;;
     esac
     if [ "$python" ]; then

@@ -43,6 +43,7 @@ int main(int argc, char **argv) {
      * gradients, hang on single roundings. */
     static const struct setting dense = {DENSENET, 64, 3, 3, CHEX_FP32};
     static const struct setting dense_half = {DENSENET, 64, 3, 3, CHEX_BF16};
+    static const struct setting uneven_half = {"densenet_tiny48", 64, 3, 3, CHEX_BF16};
     static const struct setting small_half = {DENSENET, 32, 2, 3, CHEX_FP16};
     static const struct setting residual = {RESNET, 33, 2, 2, CHEX_FP32};
 #if TAP_SLOW_BUILD
@@ -52,6 +53,7 @@ int main(int argc, char **argv) {
     against_ref("cuda:s0", &dense);
     against_ref("cuda:s0", &residual);
     against_ref("cuda:s4", &dense_half);
+    against_ref("cuda:s4", &uneven_half);
     same_bits("cuda:s4", &small_half, "EMULATED_ORDER", "7",
               "whatever the order of threads and blocks");
 #endif

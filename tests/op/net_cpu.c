@@ -44,8 +44,11 @@ int main(int argc, char **argv) {
     against_ref("cpu", &(struct setting){"resnet50", 75, 3, 3, CHEX_FP32_STRICT});
     against_ref("cpu", &(struct setting){"densenet_tiny", 64, 3, 3, CHEX_BF16});
     against_ref("cpu", &(struct setting){"resnet50", 64, 3, 3, CHEX_BF16});
+    against_ref("cpu", &(struct setting){"resnet18", 64, 3, 3, CHEX_FP32});
+    against_ref("cpu", &(struct setting){"densenet161", 64, 3, 3, CHEX_FP32});
 #endif
     threads_agree(&(struct setting){"densenet_tiny", 45, 3, 3, CHEX_BF16});
+    threads_agree(&(struct setting){"densenet_tiny48", 45, 3, 3, CHEX_BF16});
     threads_agree(&(struct setting){"resnet50", 33, 3, 3, CHEX_FP32});
     return tap_done();
 }

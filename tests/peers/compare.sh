@@ -12,7 +12,7 @@ usage: tests/peers/compare.sh [OPTION...] [CASE...]
 Runs chex-train and chex-eval's engine and PyTorch in turn on the same processors, and prints for each
 case both medians, both bests, peak memory and the ratio of each pair (to PyTorch's best mode).
 A case is KIND:MODEL:SIZE:BATCH:PRECISION[:VARIANT], KIND train or infer; by default those of
-doc/performance.md. VARIANT forces the engine's (cpu:avx2) and PyTorch's to match.
+doc/performance.md. The word networks means the training of each other network, in bf16 and fp32. VARIANT forces the engine's (cpu:avx2) and PyTorch's to match.
   --python PYTHON  with torch and torchvision (python3); without them the script is skipped (77)
   --pairs N        pairs of runs (5)
   --steps N        timed steps a run (3)
@@ -28,6 +28,10 @@ cases=("${words[@]}")
 [ ${#cases[@]} -gt 0 ] || cases=(train:densenet121:224:16:bf16 train:densenet121:224:16:fp32
     train:densenet121:224:16:fp32:avx2 train:densenet121:64:64:bf16 infer:densenet121:224:16:bf16
     infer:densenet121:224:1:bf16 train:resnet50:224:16:bf16)
+if [ "${cases[*]}" = networks ]; then
+    mapfile -t cases < <(printf '%s\n' \
+        train:{densenet161,densenet169,densenet201,resnet18,resnet34,resnet101,resnet152}:224:16:{bf16,fp32})
+fi
 bin=${CHEX_TEST_BUILD:-$here/build/release}/bin
 "$python" -c 'import torch, torchvision' 2>/dev/null ||
     { echo "skipped: $python has no torch and torchvision"; exit 77; }

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prints the greatest difference between the probabilities of a table without a head (image_id, one
-column for each output) and predictions.csv. Exits with 1 if it is above 5e-5, or if rows differ.
+column for each output) and predictions.csv. Exits with 1 if it is above BOUND (5e-5), or if rows
+differ.
 
-usage: compare_probabilities.py TABLE.csv predictions.csv NAME
+usage: compare_probabilities.py TABLE.csv predictions.csv NAME [BOUND]
 """
 import csv
 import sys
 
-BOUND = 5e-5
+BOUND = float(sys.argv[4]) if len(sys.argv) > 4 else 5e-5
 
 with open(sys.argv[1], newline="") as file:
     theirs = {row[0]: [float(cell) for cell in row[1:]] for row in csv.reader(file)}

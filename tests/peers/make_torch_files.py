@@ -3,7 +3,7 @@
 """Writes networks of torchvision with random parameters as people save them, and the probabilities
 of PyTorch for the test images of shards.
 
-usage: make_torch_files.py SHARDS SIDE OUTPUT
+usage: make_torch_files.py SHARDS SIDE OUTPUT [NAME...]
 OUTPUT/NAME.pth is a file, OUTPUT/NAME.csv has image_id and a probability for each output. SIDE: of
 the centre crop. Needs torch, torchvision, h5py.
 """
@@ -20,6 +20,7 @@ import torchvision
 from tiny_tensors import old_name
 
 CLASSES = 14
+OTHERS = ("densenet161", "densenet169", "densenet201", "resnet18", "resnet34", "resnet101", "resnet152")
 MEAN = torch.tensor([0.485, 0.456, 0.406]).reshape(1, 3, 1, 1)
 STD = torch.tensor([0.229, 0.224, 0.225]).reshape(1, 3, 1, 1)
 
@@ -46,6 +47,17 @@ def scramble(network):
         elif noise is not None and t.dim() == 1:
             t.add_(0.1 * noise)
     return network.eval()
+
+
+def shallow(network):
+    """Makes the residual branches small, as in trained networks. Else the sums double from block to
+    block, and so do the roundings."""
+    for module in network.modules():
+        if isinstance(module, torchvision.models.resnet.BasicBlock):
+            module.bn2.weight.data *= 0.2
+        elif isinstance(module, torchvision.models.resnet.Bottleneck):
+            module.bn3.weight.data *= 0.2
+    return network
 
 
 class CheXNet(torch.nn.Module):
@@ -94,6 +106,8 @@ def main():
     xrv = (2 * (grey.float() / 255) - 1) * 1024
 
     def save(name, data, network, x=normal, sigmoid=True, **options):
+        if sys.argv[4:] and name not in sys.argv[4:]:
+            return
         torch.save(data, f"{output}/{name}.pth", **options)
         with torch.inference_mode():
             y = network(x)
@@ -137,6 +151,10 @@ def main():
 
     resnet = scramble(torchvision.models.resnet50(num_classes=CLASSES))
     save("resnet50", resnet.state_dict(), resnet)
+
+    for name in [name for name in OTHERS if name in (sys.argv[4:] or OTHERS)]:
+        other = shallow(scramble(getattr(torchvision.models, name)(num_classes=CLASSES)))
+        save(name, other.state_dict(), other.double(), normal.double())
 
     published = fake_torchxrayvision()(num_classes=CLASSES)
     published.load_state_dict(densenet().state_dict())

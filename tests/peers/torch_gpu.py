@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps of torchvision's DenseNet-121 or ResNet-50 on a GPU: upload of a batch of
+"""Times training steps of torchvision's networks on a GPU: upload of a batch of
 grey images of 8 bits from pinned memory (the bytes that bench-step uploads), normalised into three
 channels of the network's type on the GPU, forward, BCE loss, backward, fused Adam. Modes:
   eager                    NCHW
@@ -34,7 +34,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # torchvision's
 
 def arguments(text):
     p = argparse.ArgumentParser(description=text, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--model", choices=["densenet121", "resnet50"], default="densenet121")
+    p.add_argument("--model", default="densenet121")
     p.add_argument("--device", default="cuda")
     p.add_argument("--mode", default="eager", help="one or more of " + ",".join(MODES))
     p.add_argument("--precision", choices=list(DTYPES), default="bf16")

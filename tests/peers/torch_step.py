@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times steps of torchvision's DenseNet-121 or ResNet-50 on the CPU, on resident random data,
+"""Times steps of torchvision's networks on the CPU, on resident random data,
 channels_last. train: forward, BCE loss, backward, Adam, bf16 by autocast. infer: batch norm folded by
 torch.compile's freezing or not at all, bf16 by autocast or by a model whose weights are bf16, whichever
 --mode says. Prints one JSON object with the keys of chex-train --bench --json.
@@ -18,7 +18,7 @@ from torch._inductor import config as inductor
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("kind", choices=["train", "infer"])
-    p.add_argument("--model", choices=["densenet121", "resnet50"], default="densenet121")
+    p.add_argument("--model", default="densenet121")
     p.add_argument("--image-size", type=int, default=224)
     p.add_argument("--batch-size", type=int, default=16)
     p.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")

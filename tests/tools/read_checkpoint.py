@@ -38,19 +38,19 @@ def batch_norm(channels):
     return [channels]
 
 
-def densenet(layers):
+def densenet(g, *layers):
     """Layers in order: name and shape of the weight; one dimension is a batch norm."""
-    k = 64
-    yield "features.conv0", [64, 3, 7, 7]
-    yield "features.norm0", batch_norm(64)
+    k = 2 * g
+    yield "features.conv0", [k, 3, 7, 7]
+    yield "features.norm0", batch_norm(k)
     for b in range(4):
         for i in range(layers[b]):
             layer = f"features.denseblock{b + 1}.denselayer{i + 1}"
             yield layer + ".norm1", batch_norm(k)
-            yield layer + ".conv1", [128, k, 1, 1]
-            yield layer + ".norm2", batch_norm(128)
-            yield layer + ".conv2", [32, 128, 3, 3]
-            k += 32
+            yield layer + ".conv1", [4 * g, k, 1, 1]
+            yield layer + ".norm2", batch_norm(4 * g)
+            yield layer + ".conv2", [g, 4 * g, 3, 3]
+            k += g
         if b < 3:
             yield f"features.transition{b + 1}.norm", batch_norm(k)
             yield f"features.transition{b + 1}.conv", [k // 2, k, 1, 1]
@@ -59,34 +59,41 @@ def densenet(layers):
     yield "classifier", k
 
 
-def resnet50():
-    yield "conv1", [64, 3, 7, 7]
-    yield "bn1", batch_norm(64)
-    for s, (blocks, first) in enumerate(zip((3, 4, 6, 3), (64, 256, 512, 1024)), 1):
-        w = 64 << (s - 1)
-        for b in range(blocks):
-            block, k = f"layer{s}.{b}", 4 * w if b else first
-            yield block + ".conv1", [w, k, 1, 1]
+def resnet(m, *blocks):
+    k = 64
+    yield "conv1", [k, 3, 7, 7]
+    yield "bn1", batch_norm(k)
+    for s in range(4):
+        w = 64 << s
+        for b in range(blocks[s]):
+            block, out = f"layer{s + 1}.{b}", m * w
+            yield block + ".conv1", [w, k, 3, 3] if m == 1 else [w, k, 1, 1]
             yield block + ".bn1", batch_norm(w)
             yield block + ".conv2", [w, w, 3, 3]
             yield block + ".bn2", batch_norm(w)
-            yield block + ".conv3", [4 * w, w, 1, 1]
-            yield block + ".bn3", batch_norm(4 * w)
-            if b == 0:
-                yield block + ".downsample.0", [4 * w, k, 1, 1]
-                yield block + ".downsample.1", batch_norm(4 * w)
-    yield "fc", 2048
+            if m > 1:
+                yield block + ".conv3", [out, w, 1, 1]
+                yield block + ".bn3", batch_norm(out)
+            if b == 0 and k != out:
+                yield block + ".downsample.0", [out, k, 1, 1]
+                yield block + ".downsample.1", batch_norm(out)
+            k = out
+    yield "fc", k
 
 
-# densenet_tiny is the network of tests.
-NETWORKS = {"densenet121": lambda: densenet((6, 12, 24, 16)), "densenet_tiny": lambda: densenet((2, 2, 2, 2)),
-            "resnet50": resnet50}
+# densenet_tiny and densenet_tiny48 are networks of tests.
+NETWORKS = {"densenet121": (densenet, 32, 6, 12, 24, 16), "densenet161": (densenet, 48, 6, 12, 36, 24),
+            "densenet169": (densenet, 32, 6, 12, 32, 32), "densenet201": (densenet, 32, 6, 12, 48, 32),
+            "resnet18": (resnet, 1, 2, 2, 2, 2), "resnet34": (resnet, 1, 3, 4, 6, 3),
+            "resnet50": (resnet, 4, 3, 4, 6, 3), "resnet101": (resnet, 4, 3, 4, 23, 3),
+            "resnet152": (resnet, 4, 3, 8, 36, 3), "densenet_tiny": (densenet, 32, 2, 2, 2, 2),
+            "densenet_tiny48": (densenet, 48, 2, 2, 2, 2)}
 
 
 def parameters(model, classes):
     """(name, shape) of each parameter, in the order of the flat vector."""
     trained, running = [], []
-    for name, shape in NETWORKS[model]():
+    for name, shape in NETWORKS[model][0](*NETWORKS[model][1:]):
         if isinstance(shape, int):
             trained += [(name + ".weight", [classes, shape]), (name + ".bias", [classes])]
         elif len(shape) == 1:
