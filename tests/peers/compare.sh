@@ -12,7 +12,8 @@ usage: tests/peers/compare.sh [OPTION...] [CASE...]
 Runs chex-train and chex-eval's engine and PyTorch in turn on the same processors, and prints for each
 case both medians, both bests, peak memory and the ratio of each pair (to PyTorch's best mode).
 A case is KIND:MODEL:SIZE:BATCH:PRECISION[:VARIANT], KIND train or infer; by default those of
-doc/performance.md. The word networks means the training of each other network, in bf16 and fp32. VARIANT forces the engine's (cpu:avx2) and PyTorch's to match.
+doc/performance.md. VARIANT forces the engine's (cpu:avx2) and PyTorch's to match. The word networks
+means the trainings of the other networks at 224 px with batch 16, in bf16 and in fp32.
   --python PYTHON  with torch and torchvision (python3); without them the script is skipped (77)
   --pairs N        pairs of runs (5)
   --steps N        timed steps a run (3)
