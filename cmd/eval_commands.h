@@ -108,8 +108,8 @@ enum chex_status eval_write_file(const struct chex_eval_settings *s, const char 
                .choices = chex_unit_score_names,                                                   \
                .help = "score of a study or patient from those of its images"),                    \
         OPTION("subgroups", STRING, EVAL_AT(subgroups), .basic = true, .metavar = "all|none|LIST", \
-               .help = "print figures by sex, age, view, source, size; results always have them "  \
-                       "where images differ"),                                                     \
+               .help = "print figures by sex, age, view, source, size, fold; results always have " \
+                       "them where images differ"),                                                \
         OPTION("age-bands", STRING, EVAL_AT(age_bands), .def = CHEX_AGE_BANDS_DEFAULT,             \
                .metavar = "YEARS,...", .help = "first ages of the age bands after the first")
 #define EVAL_OUTPUT_ROW(value, what)                                                               \

@@ -16,7 +16,9 @@ static const struct chex_opt evaluate_opts[] = {
                    "first is the internal one"),
     EVAL_CHECKPOINT_ROWS,
     OPTION("split", CHOICE, EVAL_AT(split), .basic = true, .def = "test", .metavar = "SPLIT",
-           .choices = chex_split_names, .help = "part of the data; all: every part that there is"),
+           .choices = chex_eval_split_names,
+           .help = "part of the data; all: every part that there is; fold: what --fold left out of "
+                   "the training, and the default for such a network"),
     OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
            .help = "evaluate images that the network was trained on"),
     OPTION_GROUP("Network"),

@@ -9,9 +9,9 @@
 static const struct chex_opt score_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("What is scored"),
-    OPTION("predictions", STRING, EVAL_AT(predictions), .letter = 'p', .metavar = "FILE",
+    OPTION("predictions", STRING, EVAL_AT(predictions), .letter = 'p', .metavar = "FILE[,FILE...]",
            .help = "table to score: image_id, patient_id, y_CLASS and p_CLASS for each "
-                   "finding; may be .gz"),
+                   "finding; may be .gz; several are the folds of a cross-validation"),
     EVAL_SCORES_ROW,
     EVAL_THREADS_ROW("threads for the intervals; 0: one for each CPU"),
     EVAL_FIGURE_ROWS,

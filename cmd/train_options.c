@@ -28,6 +28,14 @@ static const struct chex_opt options[] = {
     OPTION("data-weights", STRING, AT(config.data_weights), .metavar = "N,...", .of_run = true,
            .help = "for each set of --data, how often an epoch uses each of its training images "
                    "(default: once)"),
+    OPTION("folds", INT32, AT(config.fold.folds), .def = "0", .metavar = "K", .min = 0,
+           .max = CHEX_FOLDS_MOST, .of_run = true,
+           .help =
+               "divide the patients of splits train and val into K folds, each with its share of "
+               "the positives of each finding (0: use the splits)"),
+    OPTION("fold", INT32, AT(config.fold.number), .def = "0", .metavar = "I", .min = 0,
+           .max = CHEX_FOLDS_MOST, .of_run = true,
+           .help = "with --folds: validate on fold I, from 1 on, and train on the others"),
     OPTION("output", STRING, AT(config.output_dir), .basic = true, .letter = 'o', .metavar = "DIR",
            .of_rank = true, .help = "folder of the run: checkpoints, metrics, configuration"),
     OPTION(

@@ -109,7 +109,7 @@ static void print_splits(const json_t *set, const char *trained_on) {
     size_t i;
     json_array_foreach(json_object_get(set, "splits"), i, split) {
         const char *name = json_string_value(json_object_get(split, "name"));
-        printf(INDENT "%s%s", name, strcmp(name, trained_on) == 0 ? " (trained on)" : "");
+        printf(INDENT "%s%s", name, strstr(trained_on, name) ? " (trained on)" : "");
         chex_result_text(stdout, split, split_text);
     }
 }

@@ -26,7 +26,9 @@
 #include "model/training_facts.h"
 #include "shard/manifest.h"
 #include "shard/members.h"
-#include "shard/shard.h"
+#include "shard/selection.h"
+
+const char *const chex_eval_split_names[] = {"train", "val", "test", "all", "fold", NULL};
 
 struct evaluation {
     const struct chex_eval_settings *s;
@@ -34,9 +36,13 @@ struct evaluation {
     const struct chex_eval_split_use *use; /* NULL: the command itself */
     FILE *out;
     struct chex_sources sets;
-    const char *data;            /* folder of the current set */
-    struct chex_eval_done *done; /* (sets.count) on rank 0 */
-    char **digests;              /* (sets.count) source digests of the sets so far */
+    const char *data;               /* folder of the current set */
+    struct chex_selection **rows;   /* (sets.count) that are evaluated */
+    const struct chex_fold *fold;   /* of the current set; folds 0: a split is evaluated */
+    unsigned long long fold_digest; /* of the training */
+    char part[CHEX_FOLD_BYTES];     /* the same: "split test", "fold 2 of 5" */
+    struct chex_eval_done *done;    /* (sets.count) on rank 0 */
+    char **digests;                 /* (sets.count) source digests of the sets so far */
     int *set_class;     /* (classes of the network), or NULL; see struct chex_eval_config */
     char **first_names; /* (first_count) classes of the first set, if the network names none */
     int first_count;
@@ -196,6 +202,8 @@ static const char *find_overlap(const struct evaluation *e, char *why_out, size_
     const struct chex_safetensors_about *about = &e->network.about;
     const char *path = e->s->checkpoint, *ours = chex_split_names[e->split], *dir = e->set->dir;
     char then[CHEX_MEMBERS_BYTES], members[CHEX_MEMBERS_BYTES], split[8];
+    if (e->fold->folds)
+        return "none";
     const int at = trained_set(about, e->set->source_digest, split);
     if (at < 0) {
         snprintf(why_out, size, "it is unknown whether %s was trained on images of %s: %s", path,
@@ -214,18 +222,22 @@ static const char *find_overlap(const struct evaluation *e, char *why_out, size_
         return "likely";
     }
     if (strcmp(split, ours) != 0 && e->split != CHEX_ALL &&
-        strcmp(split, chex_split_names[CHEX_ALL]) != 0)
+        strcmp(split, chex_split_names[CHEX_ALL]) != 0 && !(about->fold && e->split == CHEX_VAL))
         return "none";
     snprintf(why_out, size,
              "%s was trained on split %s of this data, and split %s holds the same images", path,
-             split, ours);
+             about->fold ? about->split : split, ours);
     return "yes";
 }
 
 /* CHEX_E_DATA if training images would be evaluated, except with --allow-overlap: such a result
  * says nothing about new images. */
-static enum chex_status check_overlap(struct evaluation *e, struct chex_error *err) {
+static enum chex_status check_overlap(struct evaluation *e, int at, struct chex_error *err) {
     char why[2 * CHEX_ERROR_TEXT_BYTES];
+    if (e->fold->folds && e->rows[at]->fold_facts.digest != e->fold_digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: %s of %s has other patients now than in the training",
+                              e->s->checkpoint, e->part, e->data);
     e->overlap = find_overlap(e, why, sizeof why);
     if (strcmp(e->overlap, "none") == 0)
         return CHEX_OK;
@@ -239,61 +251,95 @@ static enum chex_status check_overlap(struct evaluation *e, struct chex_error *e
 
 /* ---- evaluation ---- */
 
-/* Chooses the split and counts its rows. If a set has only `all`, it is used without --split all.
- */
-static enum chex_status choose_split(struct evaluation *e, bool log, size_t *rows_out,
-                                     struct chex_error *err) {
-    const struct chex_eval_settings *s = e->s;
-    size_t rows[CHEX_SPLIT_COUNT], whole = 0;
+/* Whether the fold that the network's training left out is evaluated: --split fold, or without
+ * --split for such a network and the set that it was trained on. */
+static enum chex_status choose_fold(struct evaluation *e, const struct chex_manifest *m,
+                                    struct chex_fold *fold_out, struct chex_error *err) {
+    const bool asked = e->s->split == CHEX_SPLIT_COUNT;
+    char split[8];
+    if (!asked && (e->use || chex_opt_origin(e->options, "split") != CHEX_FROM_DEFAULT))
+        return CHEX_OK;
+    const bool has_fold =
+        e->network.about.fold && sscanf(e->network.about.fold, CHEX_FOLD_FORM, &fold_out->number,
+                                        &fold_out->folds, &e->fold_digest) == 3;
+    if (has_fold && trained_set(&e->network.about, m->source_digest, split) >= 0)
+        return CHEX_OK;
+    *fold_out = (struct chex_fold){0};
+    return !asked ? CHEX_OK
+                  : chex_error_set(err, CHEX_E_DATA, "--split fold: %s was not trained on %s",
+                                   e->s->checkpoint, has_fold ? e->data : "folds of a set");
+}
+
+/* Chooses the split. If a set has only `all`, it is used without --split all. */
+static enum chex_status choose_split(const struct evaluation *e, const struct chex_manifest *m,
+                                     struct chex_splits *out, struct chex_error *err) {
+    size_t rows = 0, whole = 0;
     char have[80] = "";
     struct chex_text_line list = {have, sizeof have, 0};
+    *out = e->s->split >= CHEX_ALL ? (struct chex_splits){0, CHEX_SPLIT_COUNT}
+                                   : chex_splits_one((enum chex_split)e->s->split);
     for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
-        CHEX_TRY(chex_set_rows(e->data, (enum chex_split)k, &rows[k], err));
-        whole += rows[k];
-        if (rows[k])
+        whole += m->splits[k].rows;
+        rows += k >= out->from && k < out->to ? m->splits[k].rows : 0;
+        if (m->splits[k].rows)
             list_name(&list, chex_split_names[k]);
     }
-    e->split = (enum chex_split)s->split;
-    if (chex_opt_origin(e->options, "split") == CHEX_FROM_DEFAULT && rows[CHEX_ALL] &&
-        rows[CHEX_ALL] == whole) {
-        e->split = CHEX_ALL;
-        if (log)
-            chex_info("%s was made without splits: all of it is evaluated", e->data);
+    if (chex_opt_origin(e->options, "split") == CHEX_FROM_DEFAULT && whole &&
+        m->splits[CHEX_ALL].rows == whole) {
+        *out = (struct chex_splits){0, CHEX_SPLIT_COUNT};
+        rows = whole;
+        chex_info("%s was made without splits: all of it is evaluated", e->data);
     }
-    *rows_out = e->split == CHEX_ALL ? whole : rows[e->split];
-    if (*rows_out == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no image in split %s; it has %s: choose with --split", e->data,
-                              chex_split_names[e->split], have[0] ? have : "none");
+    return rows ? CHEX_OK
+                : chex_error_set(err, CHEX_E_DATA,
+                                 "%s: no image in split %s; it has %s: choose with --split",
+                                 e->data, chex_splits_name(*out), have[0] ? have : "none");
+}
+
+/* The rows of set `at` by the manifest. */
+static enum chex_status describe_rows(struct evaluation *e, int at, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    struct chex_splits splits = {0};
+    struct chex_selection_config c = {.data = e->data, .where = e->s->where, .evaluated = &splits};
+    CHEX_TRY(chex_manifest_read(e->data, &m, err));
+    enum chex_status st = choose_fold(e, m, &c.fold, err);
+    if (st == CHEX_OK && !c.fold.folds)
+        st = choose_split(e, m, &splits, err);
+    chex_manifest_free(m);
+    return st == CHEX_OK ? chex_selection_create(&c, &e->rows[at], err) : st;
+}
+
+/* CHEX_E_DATA if --unit study finds an image without a study among the rows of this rank. */
+static enum chex_status check_studies(const struct evaluation *e, size_t from, size_t to,
+                                      struct chex_error *err) {
+    for (size_t row = from, at; e->s->unit == CHEX_UNIT_STUDY && row < to; row++) {
+        const struct chex_shard *s = chex_set_locate(e->set, row, &at);
+        const char *study = chex_shard_study_id(s, at);
+        if (!study || !*study)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: image %s has no study id, and --unit study needs it: "
+                                  "shard the set again from labels that state studies "
+                                  "(--columns study=NAME), or use --unit patient",
+                                  e->data, chex_shard_image_id(s, at));
+    }
     return CHEX_OK;
 }
 
-/* CHEX_E_DATA if --unit study finds an image without a study in the shards of this rank. */
-static enum chex_status check_studies(const struct evaluation *e, struct chex_error *err) {
-    if (e->s->unit != CHEX_UNIT_STUDY)
-        return CHEX_OK;
-    for (size_t i = 0; i < e->set->shard_count; i++) {
-        const struct chex_shard *s = e->set->shards[i];
-        for (size_t row = 0; s && row < chex_shard_rows(s); row++) {
-            const char *study = chex_shard_study_id(s, row);
-            if (!study || !*study)
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "%s: image %s has no study id, and --unit study needs it: "
-                                      "shard the set again from labels that state studies "
-                                      "(--columns study=NAME), or use --unit patient",
-                                      e->data, chex_shard_image_id(s, row));
-        }
-    }
-    return CHEX_OK;
-}
-
-static enum chex_status open_set(struct evaluation *e, bool log, struct chex_error *err) {
-    size_t rows, from, to;
-    CHEX_TRY(choose_split(e, log, &rows, err));
-    chex_eval_rows(rows, e->coll->rank, e->coll->size, &from, &to);
-    CHEX_TRY(e->split == CHEX_ALL ? chex_set_open_whole(e->data, from, to, &e->set, err)
-                                  : chex_set_open(e->data, e->split, from, to, &e->set, err));
-    return check_studies(e, err);
+static enum chex_status open_set(struct evaluation *e, int at, struct chex_error *err) {
+    const struct chex_selection *rows = e->rows[at];
+    const struct chex_splits splits = rows->source[0].splits[CHEX_PART_VAL];
+    size_t from, to;
+    chex_set_close(e->set);
+    e->set = NULL;
+    e->data = e->sets.set[at].dir;
+    e->fold = &rows->fold;
+    e->split = splits.to == splits.from + 1 ? (enum chex_split)splits.from : CHEX_ALL;
+    snprintf(e->part, sizeof e->part, "split %s", chex_splits_name(splits));
+    if (e->fold->folds)
+        snprintf(e->part, sizeof e->part, "fold %d of %d", e->fold->number, e->fold->folds);
+    chex_eval_rows(rows->rows[CHEX_PART_VAL], e->coll->rank, e->coll->size, &from, &to);
+    CHEX_TRY(chex_selection_open(rows, CHEX_PART_VAL, from, to, NULL, NULL, NULL, &e->set, err));
+    return check_studies(e, from, to, err);
 }
 
 /* Of the options of a rank (of_rank) data and network are compared by content (check_same); the
@@ -348,44 +394,54 @@ static enum chex_status begin_results(struct evaluation *e, struct chex_error *e
     return chex_eval_output_begin(&e->output, err);
 }
 
-/* Finds a missing set, split or study before the first set is predicted. */
-static enum chex_status check_all_sets(struct evaluation *e, struct chex_error *err) {
-    const char *current = e->data;
-    for (int i = 1; i < e->sets.count; i++) {
-        e->data = e->sets.set[i].dir;
-        CHEX_TRY(open_set(e, false, err));
-        chex_set_close(e->set);
-        e->set = NULL;
-    }
-    e->data = current;
-    return CHEX_OK;
-}
-
 /* CHEX_E_DATA if an earlier set was made from the same images: its copy, or resharded. */
-static enum chex_status check_other(struct evaluation *e, int at, struct chex_error *err) {
-    const char *digest = e->set->source_digest;
+static enum chex_status check_other(const struct evaluation *e, int at, struct chex_error *err) {
     for (int i = 0; i < at; i++)
-        if (strcmp(e->digests[i], digest) == 0)
+        if (strcmp(e->rows[i]->source_digest, e->rows[at]->source_digest) == 0)
             return chex_error_set(err, CHEX_E_DATA,
                                   "%s and %s were made from the same images: expected other "
                                   "patients in each set",
                                   e->sets.set[i].dir, e->data);
-    e->digests[at] = strdup(digest);
-    return e->digests[at] ? CHEX_OK : chex_error_memory(err, "%s", e->data);
+    return CHEX_OK;
+}
+
+/* Opens results and network, and finds a missing set or split. Not collective. */
+static enum chex_status prepare_all(struct evaluation *e, struct chex_error *err) {
+    struct chex_manifest *m = NULL;
+    if (e->coll->rank == 0)
+        CHEX_TRY(e->use ? e->use->check(e->s, err) : check_results(e, err));
+    CHEX_TRY(chex_manifest_read(e->sets.set[0].dir, &m, err));
+    const int classes = (int)m->class_count;
+    chex_manifest_free(m);
+    CHEX_TRY(chex_eval_network_open(e->s, classes, &e->network, err));
+    for (int i = 0; i < e->sets.count; i++) {
+        e->data = e->sets.set[i].dir;
+        CHEX_TRY(describe_rows(e, i, err));
+        CHEX_TRY(check_other(e, i, err));
+    }
+    return CHEX_OK;
+}
+
+/* Chooses the rows of all sets. Collective. */
+static enum chex_status choose_rows(struct evaluation *e, struct chex_error *err) {
+    const struct chex_selection_ranks ranks = {.group = e->coll->group};
+    for (int i = 0; i < e->sets.count; i++) {
+        e->data = e->sets.set[i].dir;
+        CHEX_TRY(check_same(e, err));
+    }
+    CHEX_TRY(chex_group_agree(e->coll->group, prepare_all(e, err), err));
+    for (int i = 0; i < e->sets.count; i++)
+        CHEX_TRY(chex_selection_choose(e->rows[i], &ranks, err));
+    return CHEX_OK;
 }
 
 /* Everything before the first image of the current set. Runs on each rank; not collective. */
 static enum chex_status prepare(struct evaluation *e, int at, struct chex_error *err) {
     const struct chex_eval_settings *s = e->s;
     const bool first = at == 0;
-    if (e->coll->rank == 0 && first)
-        CHEX_TRY(e->use ? e->use->check(s, err) : check_results(e, err));
-    if (first)
-        CHEX_TRY(check_all_sets(e, err));
-    CHEX_TRY(open_set(e, true, err));
-    CHEX_TRY(check_other(e, at, err));
-    if (first)
-        CHEX_TRY(chex_eval_network_open(s, e->set->classes, &e->network, err));
+    /* Finds a missing shard or study of any set before the first one is predicted. */
+    for (int i = first ? e->sets.count - 1 : at; i >= at; i--)
+        CHEX_TRY(open_set(e, i, err));
     CHEX_TRY(match_classes(e, err));
     e->image_size = chex_eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check_size(e->set, e->image_size, (enum chex_tta)s->tta, err));
@@ -395,19 +451,18 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
                       "the same order (--classes names others)",
                       s->checkpoint, e->set->dir);
         CHEX_TRY(check_resize(e, err));
-        CHEX_TRY(check_overlap(e, err));
+        CHEX_TRY(check_overlap(e, at, err));
         if (!e->use && first)
             CHEX_TRY(begin_results(e, err));
     }
     CHEX_TRY(chex_eval_engine_open(&e->engine, s, &e->world, &e->network, e->image_size,
                                    (int)s->batch_size, err));
     const int ranks = e->coll->size;
-    chex_info(
-        "%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; split %s of %s: %zu image%s",
-        e->network.net->model, e->image_size, e->engine.spec,
-        chex_precision_names[e->engine.precision], ranks, ranks == 1 ? "" : "s", e->engine.threads,
-        e->engine.threads == 1 ? "" : "s", chex_split_names[e->split], e->data, e->set->rows,
-        chex_text_s(e->set->rows));
+    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; %s of %s: %zu image%s",
+              e->network.net->model, e->image_size, e->engine.spec,
+              chex_precision_names[e->engine.precision], ranks, ranks == 1 ? "" : "s",
+              e->engine.threads, e->engine.threads == 1 ? "" : "s", e->part, e->data, e->set->rows,
+              chex_text_s(e->set->rows));
     return CHEX_OK;
 }
 
@@ -444,12 +499,14 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_MEMBER(s, checkpoint), CHEX_FIELD("weights", weights_of(&e->network)),
         CHEX_MEMBER(e, data), CHEX_FIELD("label_format", label_format_of(e->data)),
         CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
-        CHEX_FIELD("split", chex_split_names[e->split]),
+        CHEX_FIELD("split", e->fold->folds ? (const char *)e->part : chex_split_names[e->split]),
         CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
         CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
         CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine.spec),
         CHEX_FIELD("precision", chex_precision_names[e->engine.precision]),
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
+    if (o && s->where)
+        json_object_set_new(o, "where", json_string(s->where));
     if (o && e->network.about.training_loss)
         json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
     add_training(o, &e->network);
@@ -486,13 +543,18 @@ static enum chex_status keep(struct evaluation *e, int at, struct chex_predictio
     struct chex_eval_done *d = &e->done[at];
     warn_own_images(e);
     *d = (struct chex_eval_done){.table = table,
-                                 .title = chex_fs_format("split %s of %s, %s of %s",
-                                                         chex_split_names[e->split], e->data,
+                                 .title = chex_fs_format("%s of %s%s%s, %s of %s", e->part, e->data,
+                                                         e->s->where ? " where " : "",
+                                                         e->s->where ? e->s->where : "",
                                                          e->network.net->model, e->s->checkpoint),
                                  .provenance = provenance_of(e, loss),
                                  .command = chex_opt_command(e->options, e->s)};
     if (!d->title || !d->provenance || !d->command)
         return chex_error_memory(err, "the results");
+    if (e->fold->folds)
+        CHEX_TRY(chex_predictions_add_facts(table, err));
+    for (size_t i = 0; e->fold->folds && i < table->rows; i++)
+        table->facts[i].fold = e->fold->number;
     return e->sets.count > 1 ? name_source(table, e->sets.set[at].name, err) : CHEX_OK;
 }
 
@@ -553,8 +615,6 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
     struct chex_predictions *table = NULL;
     struct chex_eval_loss loss = {NAN, NAN};
     close_set(e);
-    e->data = e->sets.set[at].dir;
-    CHEX_TRY(check_same(e, err));
     CHEX_TRY(chex_group_agree(e->coll->group, prepare(e, at, err), err));
     const struct chex_eval_config config = {
         .workers = (int)s->workers,
@@ -571,7 +631,7 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
 static void evaluation_release(struct evaluation *e) {
     close_set(e);
     for (int i = 0; i < e->sets.count; i++) {
-        free(e->digests[i]);
+        chex_selection_destroy(e->rows[i]);
         chex_cases_destroy(e->done[i].cases);
         free(e->done[i].command);
         chex_predictions_destroy(e->done[i].table);
@@ -584,7 +644,7 @@ static void evaluation_release(struct evaluation *e) {
     free(e->set_class);
     free(e->set_names);
     free(e->done);
-    free(e->digests);
+    free(e->rows);
     chex_eval_network_release(&e->network);
     chex_published_destroy(e->published);
     chex_eval_figures_release(&e->figures);
@@ -595,6 +655,8 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
     enum chex_status st = chex_eval_engine_choose(&e->engine, e->options, e->s, &e->world, err);
     if (st == CHEX_OK)
         st = check_options(e, err);
+    if (st == CHEX_OK)
+        st = choose_rows(e, err);
     for (int i = 0; st == CHEX_OK && i < e->sets.count; i++)
         st = predict_set(e, i, err);
     if (st == CHEX_OK && e->use) {
@@ -615,8 +677,8 @@ static enum chex_status open_sets(struct evaluation *e, struct chex_error *err) 
         return chex_error_set(err, CHEX_E_USAGE, "--data %s: %d sets, expected one", e->s->data,
                               e->sets.count);
     e->done = chex_alloc_zeroed((size_t)e->sets.count, sizeof *e->done);
-    e->digests = chex_alloc_zeroed((size_t)e->sets.count, sizeof *e->digests);
-    return e->done && e->digests ? CHEX_OK : chex_error_memory(err, "%d sets", e->sets.count);
+    e->rows = chex_alloc_zeroed((size_t)e->sets.count, sizeof(struct chex_selection *));
+    return e->done && e->rows ? CHEX_OK : chex_error_memory(err, "%d sets", e->sets.count);
 }
 
 enum chex_status chex_eval_split_run(const struct chex_opt_set *set,
@@ -638,7 +700,7 @@ enum chex_status chex_eval_split_run(const struct chex_opt_set *set,
     if (st != CHEX_OK) {
         chex_sources_release(&e.sets);
         free(e.done);
-        free(e.digests);
+        free(e.rows);
         return st;
     }
     st = chex_coll_create(&e.world.launch, &e.coll, err);

@@ -3,7 +3,9 @@
  * chex-eval score: scores a table of predictions, without a network.
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/pool.h"
 #include "base/text.h"
@@ -12,6 +14,103 @@
 #include "evaluate/results.h"
 #include "evaluate/subcommands.h"
 #include "evaluate/thresholds.h"
+#include "label/labels_map.h"
+
+/* ---- several tables: the folds of a cross-validation ---- */
+
+/* *array of `count` elements gets those of `more`. */
+static bool append(void *array, size_t count, const void *more, size_t more_count, size_t size) {
+    void *old, *all;
+    memcpy(&old, array, sizeof old);
+    if (!(all = realloc(old, (count + more_count) * size)))
+        return false;
+    memcpy((char *)all + count * size, more, more_count * size);
+    memcpy(array, &all, sizeof all);
+    return true;
+}
+
+/* Rows that state no fold are of this one. */
+static enum chex_status state_fold(struct chex_predictions *t, int fold, struct chex_error *err) {
+    CHEX_TRY(chex_predictions_add_facts(t, err));
+    for (size_t i = 0; i < t->rows; i++)
+        t->facts[i].fold = t->facts[i].fold ? t->facts[i].fold : fold;
+    return CHEX_OK;
+}
+
+/* Moves the rows of a table to the end of another. */
+static enum chex_status add_table(struct chex_predictions *to, struct chex_predictions *from,
+                                  const char *path, struct chex_error *err) {
+    const size_t classes = (size_t)to->classes, a = to->rows, b = from->rows;
+    bool same = to->classes == from->classes && !to->patient_id == !from->patient_id;
+    for (size_t c = 0; same && c < classes; c++)
+        same = strcmp(to->class_names[c], from->class_names[c]) == 0;
+    if (!same)
+        return chex_error_set(err, CHEX_E_DATA, "%s: other columns than in the first table", path);
+    if (!append(&to->image_id, a, from->image_id, b, sizeof *to->image_id) ||
+        (to->patient_id &&
+         !append(&to->patient_id, a, from->patient_id, b, sizeof *to->patient_id)) ||
+        !append(&to->label, a * classes, from->label, b * classes, 1) ||
+        !append(&to->score, a * classes, from->score, b * classes, sizeof *to->score) ||
+        !append(&to->facts, a, from->facts, b, sizeof *to->facts))
+        return chex_error_memory(err, "%s", path);
+    to->rows += b;
+    from->rows = 0; /* its texts belong to the other table now */
+    return CHEX_OK;
+}
+
+/* CHEX_E_DATA if an image is there twice, or a patient in two folds. */
+static enum chex_status check_folds(const struct chex_predictions *t, struct chex_error *err) {
+    struct chex_label_map images = {0}, patients = {0};
+    enum chex_status st = CHEX_OK;
+    for (size_t i = 0, before; st == CHEX_OK && i < t->rows; i++) {
+        const size_t fold = (size_t)t->facts[i].fold;
+        const char *patient = t->patient_id && t->patient_id[i][0] ? t->patient_id[i] : NULL;
+        st = chex_label_map_add(&images, t->image_id[i], i, &before, err);
+        if (st == CHEX_OK && before != i)
+            st = chex_error_set(err, CHEX_E_DATA, "--predictions: image %s is in two tables",
+                                t->image_id[i]);
+        if (st == CHEX_OK && patient)
+            st = chex_label_map_add(&patients, patient, fold, &before, err);
+        if (st == CHEX_OK && patient && before != fold)
+            st = chex_error_set(err, CHEX_E_DATA,
+                                "--predictions: patient %s is in fold %zu and in fold %zu", patient,
+                                before, fold);
+    }
+    chex_label_map_release(&images);
+    chex_label_map_release(&patients);
+    return st;
+}
+
+/* Reads the file of this name, or those of a list with commas. */
+static enum chex_status read_predictions(const struct chex_eval_settings *s,
+                                         struct chex_predictions **out, struct chex_error *err) {
+    const bool one = chex_fs_exists(s->predictions) || !strchr(s->predictions, ',');
+    int tables = 0;
+    for (const char *at = s->predictions; at;) {
+        const size_t n = one ? strlen(at) : strcspn(at, ",");
+        CHEX_AUTO_FREE char *path = strndup(at, n);
+        struct chex_predictions *table = NULL;
+        if (!path)
+            return chex_error_memory(err, "--predictions");
+        if (chex_fs_is_dir(path))
+            return chex_error_set(
+                err, CHEX_E_USAGE,
+                "--predictions %s: a folder, expected a table such as predictions.csv "
+                "of chex-eval",
+                path);
+        CHEX_TRY(chex_predictions_read(path, (enum chex_score_kind)s->scores, &table, err));
+        enum chex_status st = one ? CHEX_OK : state_fold(table, ++tables, err);
+        if (!*out) {
+            *out = table;
+        } else {
+            st = st == CHEX_OK ? add_table(*out, table, path, err) : st;
+            chex_predictions_destroy(table);
+        }
+        CHEX_TRY(st);
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return one ? CHEX_OK : check_folds(*out, err);
+}
 
 static enum chex_status score(const struct chex_opt_set *set, const struct chex_eval_settings *s,
                               struct chex_predictions *table,
@@ -49,12 +148,6 @@ enum chex_status chex_evaluate_score(const struct chex_opt_set *set,
                                      struct chex_error *err) {
     if (!s->predictions)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval score needs --predictions FILE.csv");
-    if (chex_fs_is_dir(s->predictions))
-        return chex_error_set(
-            err, CHEX_E_USAGE,
-            "--predictions %s: a folder, expected a table such as predictions.csv "
-            "of chex-eval",
-            s->predictions);
     CHEX_TRY(chex_eval_figures_check(s, err));
     CHEX_TRY(chex_eval_groups_check(s, err));
     CHEX_TRY(chex_text_for_json("--predictions", s->predictions, "auroc.json", err));
@@ -65,8 +158,7 @@ enum chex_status chex_evaluate_score(const struct chex_opt_set *set,
     struct chex_published *published = NULL;
     struct chex_eval_figures figures = {0};
     CHEX_TRY(chex_published_read(s->compare, &published, err));
-    enum chex_status st =
-        chex_predictions_read(s->predictions, (enum chex_score_kind)s->scores, &table, err);
+    enum chex_status st = read_predictions(s, &table, err);
     if (st == CHEX_OK)
         st = chex_eval_figures_open(s, NULL, table->classes, table->class_names, &figures, err);
     if (st == CHEX_OK)

@@ -12,7 +12,8 @@
 struct chex_eval_settings {
     struct chex_opt_common common;
     const char *data, *checkpoint, *predictions, *output;
-    int split;
+    int split; /* of chex_eval_split_names */
+    const char *where;
     const char *model, *engine;
     int64_t image_size, batch_size, threads, workers;
     int weights, precision, tta;
@@ -38,6 +39,10 @@ struct chex_eval_settings {
     const char *runs, *against; /* of compare */
     bool paired;
 };
+
+/* Values of --split: those of enum chex_split, then "fold": what the network's training left out.
+ */
+extern const char *const chex_eval_split_names[];
 
 /* Values of --weights. */
 enum chex_eval_weights { EVAL_WEIGHTS_AUTO, EVAL_WEIGHTS_EMA, EVAL_WEIGHTS_LAST };

@@ -18,7 +18,7 @@
 #include "launch/group.h"
 #include "shard/shard.h"
 
-enum { CHEX_STAGE_PARTS = 2 };
+enum { CHEX_STAGE_PARTS = 4 }; /* with folds, two splits for training and for validation */
 
 /* Rows [row_from, row_to) of a split that this rank will read. */
 struct chex_stage_part {

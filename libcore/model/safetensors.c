@@ -53,6 +53,7 @@ static const struct {
              {"split", offsetof(struct chex_safetensors_about, split)},
              {"source_digest", offsetof(struct chex_safetensors_about, source_digest)},
              {"members", offsetof(struct chex_safetensors_about, members)},
+             {"fold", offsetof(struct chex_safetensors_about, fold)},
              {"weights", offsetof(struct chex_safetensors_about, weights)},
              {"deployment", offsetof(struct chex_safetensors_about, deployment)}};
 static char **text_of(const struct chex_safetensors_about *about, size_t i) {

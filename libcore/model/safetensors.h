@@ -25,6 +25,7 @@ struct chex_statistic {
 struct chex_safetensors_about {
     char *model, *resize, *split, *source_digest;
     char *members;      /* see shard/members.h */
+    char *fold;         /* of a training with --fold, see shard/folds.h */
     char *weights;      /* "ema": the moving average of a training; "last": the last update */
     char **class_names; /* (classes) in the order of the head */
     int classes;

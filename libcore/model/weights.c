@@ -103,7 +103,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
         !copy_text(meta, "split", &about->split) ||
         !copy_text(identity, "source_digest", &about->source_digest) ||
-        !copy_text(meta, "members", &about->members) ||
+        !copy_text(meta, "members", &about->members) || !copy_text(meta, "fold", &about->fold) ||
         !copy_loss(json_object_get(meta, "options"), &about->training_loss))
         return chex_error_memory(err, NULL);
     return CHEX_OK;

@@ -169,7 +169,7 @@ static json_t *data_json(const struct chex_session *s) {
     const struct chex_manifest *m = data->source[0].manifest;
     return chex_result(
         CHEX_FIELD("folder", s->config.data_dir),
-        CHEX_FIELD("trained_on", chex_split_names[data->source[0].split[CHEX_PART_TRAIN]]),
+        CHEX_FIELD("trained_on", chex_splits_name(data->source[0].splits[CHEX_PART_TRAIN])),
         CHEX_FIELD("stored_px", data->size), CHEX_MEMBER(m, resize),
         CHEX_MEMBER(data, source_digest),
         CHEX_FIELD("classes", chex_result_texts(data->class_names, (size_t)data->classes)),

@@ -126,6 +126,10 @@ static void put_row(const struct page *p, int c) {
     begin_cell(to, "se", r.score ? "s.e." : NULL);
     if (r.score)
         chex_html_put_number(to, r.score->delong_se, 4);
+    if (s->folds) {
+        begin_cell(to, "pub", "within folds");
+        fputs(chex_figure_format(r.within, false, mean, sizeof mean), to);
+    }
     if (pub) {
         begin_cell(to, "pub", published_name(pub));
         chex_html_put_number(to, r.published, 4);
@@ -171,6 +175,8 @@ static void put_table_head(const struct page *p) {
     put_axis(p);
     fputs("</th>", to);
     chex_html_heading(to, "DeLong s.e.");
+    if (s->folds)
+        chex_html_heading(to, "within folds");
     if (p->r->published)
         chex_html_heading(to, published_name(p->r->published));
     chex_html_open_rows(to);
@@ -187,6 +193,8 @@ static void put_table(const struct page *p) {
     fputs("</tfoot></table></div>\n", to);
     if (s->defined < s->classes)
         chex_html_note(to, "Undefined: no positive or no negative image; left out of the mean.");
+    if (s->folds)
+        fprintf(to, "<p class=\"mut\">Within folds: %s.</p>\n", chex_report_folds);
     put_interval_notes(s, to);
 }
 

@@ -42,6 +42,7 @@ static void put_facts(FILE *to, const json_t *provenance) {
     } facts[] = {
         {"data", "set"},
         {"split", "split"},
+        {"where", "images"},
         {"model", "network"},
         {"checkpoint", "file"},
         {"predictions", "predictions"},

@@ -19,6 +19,9 @@ const char *const chex_report_files[] = {
     "predictions.csv", CHEX_REPORT_KEY, "auroc.csv", "figures.csv", "curves.csv",
     "subgroups.csv",   "shortcuts.csv", "roc.svg",   "report.html", NULL};
 
+static const struct chex_column within_folds = {"auroc_within_folds", "auroc_within_folds",
+                                                offsetof(struct chex_class_score, within)};
+
 static double published(const struct chex_report *r, int c) {
     return r->published ? chex_published_auroc(r->published, r->published->headline,
                                                r->scores->per_class[c].name)
@@ -30,12 +33,14 @@ struct chex_report_row chex_report_row(const struct chex_report *r, int c) {
     if (c == s->classes)
         return (struct chex_report_row){.auroc = s->mean,
                                         .published = chex_report_shared_mean(r).published,
+                                        .within = &s->mean_within,
                                         .interval = s->mean_interval,
                                         .too_few = s->too_few && s->config.replicates};
     const struct chex_class_score *k = &s->per_class[c];
     return (struct chex_report_row){.score = k,
                                     .auroc = k->auroc,
                                     .published = published(r, c),
+                                    .within = &k->within,
                                     .interval = k->interval,
                                     .too_few = k->too_few && s->config.replicates};
 }
@@ -110,6 +115,7 @@ static void print_row(const struct chex_report *r, FILE *to, int width, int c) {
     const struct chex_scores *s = r->scores;
     const struct chex_report_row row = chex_report_row(r, c);
     char name[48], positives[24] = "", patients[24] = "", text[16], interval[40] = "-";
+    char within[64];
     snprintf(name, sizeof name, "mean of %d finding%s", s->defined, s->defined == 1 ? "" : "s");
     if (row.score) {
         snprintf(positives, sizeof positives, "%zu", row.score->positives);
@@ -124,6 +130,8 @@ static void print_row(const struct chex_report *r, FILE *to, int width, int c) {
     if (s->patients)
         fprintf(to, "  %8s", patients);
     fprintf(to, "  %7s  %15s", number(row.auroc, "nan", text), interval);
+    if (s->folds)
+        fprintf(to, "  %25s", chex_figure_format(row.within, false, within, sizeof within));
     if (r->published)
         fprintf(to, "  %9s", number(row.published, "-", text));
     putc('\n', to);
@@ -185,6 +193,10 @@ static const char *column_name(const struct chex_report *r) {
     return r->published->file ? "compared" : "published";
 }
 
+const char chex_report_folds[] =
+    "only pairs of images of the same fold, which one network scored; the AUROC before it also "
+    "compares scores of different networks. The intervals take the networks and the folds as given";
+
 static void print_notes(const struct chex_report *r, FILE *to) {
     const struct chex_scores *s = r->scores;
     char method[100];
@@ -200,6 +212,8 @@ static void print_notes(const struct chex_report *r, FILE *to) {
                 "the mean\n",
                 CHEX_DELONG_MIN_CLUSTERS, chex_cluster_names[s->config.cluster]);
     print_undefined_replicates(s, to);
+    if (s->folds)
+        fprintf(to, "within folds: %s\n", chex_report_folds);
     if (!r->published)
         return;
     fprintf(to, "%s: ", column_name(r));
@@ -219,6 +233,8 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
     const int width = chex_names_width(s->table->class_names, s->classes, 20);
     fprintf(to, "%-*s %9s%s  %7s  %15s", width, "finding", "positives",
             s->patients ? "  patients" : "", "AUROC", "95 % interval");
+    if (s->folds)
+        fprintf(to, "  %25s", "within folds");
     if (r->published)
         fprintf(to, "  %9s", column_name(r));
     putc('\n', to);
@@ -243,6 +259,8 @@ static json_t *class_json(const struct chex_report *r, int c) {
         CHEX_FIELD_IF(patients, "positive_patients", k->positive_patients),
         CHEX_FIELD_IF(patients, "negative_patients", k->negative_patients), CHEX_MEMBER(k, too_few),
         CHEX_FIELD("rows_digest", digest));
+    if (r->scores->folds)
+        chex_columns_set(&o, &within_folds, 1, k);
     if (r->figures)
         chex_figures_class_json(r->figures, c, &o);
     return o;
@@ -286,6 +304,14 @@ json_t *chex_report_classes_json(const struct chex_report *r) {
     return classes;
 }
 
+static json_t *folds_json(const struct chex_scores *s) {
+    return chex_result(CHEX_FIELD("count", s->folds),
+                       CHEX_FIELD("mean_within", s->mean_within.value),
+                       CHEX_FIELD("mean_within_ci_low", s->mean_within.interval.low),
+                       CHEX_FIELD("mean_within_ci_high", s->mean_within.interval.high),
+                       CHEX_FIELD("method", chex_report_folds));
+}
+
 json_t *chex_report_json(const struct chex_report *r) {
     const struct chex_scores *s = r->scores;
     return chex_result(
@@ -294,7 +320,7 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD("mean_ci_high", s->mean_interval.high), CHEX_FIELD("defined_count", s->defined),
         CHEX_FIELD("class_count", s->classes), CHEX_FIELD("images", s->table->rows),
         CHEX_FIELD_IF(s->patients, "patients", s->patients),
-        CHEX_FIELD("interval", interval_json(s)),
+        CHEX_FIELD("interval", interval_json(s)), CHEX_FIELD_IF(s->folds, "folds", folds_json(s)),
         CHEX_FIELD_IF(r->figures, "operating", chex_figures_json(r->figures)),
         CHEX_FIELD("unit", r->unit ? r->unit : "image"), CHEX_MEMBER(r, unit_score),
         CHEX_FIELD("classes", chex_report_classes_json(r)),

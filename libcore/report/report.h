@@ -110,11 +110,15 @@ enum chex_status chex_svg_forest(FILE *to, const struct chex_subgroups *s,
 struct chex_report_row {
     const struct chex_class_score *score; /* NULL: the mean */
     double auroc, published;
+    const struct chex_figure *within; /* AUROC within folds, if scores->folds */
     struct chex_interval interval;
     bool too_few; /* intervals are asked for, and there are too few clusters for this one */
 };
 /* c: a class, or the number of classes for the mean. */
 struct chex_report_row chex_report_row(const struct chex_report *r, int c);
+
+/* What the AUROC within folds is. */
+extern const char chex_report_folds[];
 
 /* Whether the published AUROCs were computed from the same images and labels as ours. */
 enum chex_report_rows { CHEX_ROWS_UNKNOWN, CHEX_ROWS_SAME, CHEX_ROWS_OTHER };

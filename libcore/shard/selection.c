@@ -48,16 +48,23 @@ void chex_selection_destroy(struct chex_selection *s) {
 
 /* ---- the sets ---- */
 
-static enum chex_status choose_splits(struct chex_selection *s, int at, struct chex_error *err) {
+static enum chex_status choose_splits(struct chex_selection *s, int at,
+                                      const struct chex_splits *evaluated, struct chex_error *err) {
     struct chex_selection_source *source = &s->source[at];
     const struct chex_manifest_split *splits = source->manifest->splits;
-    source->split[CHEX_PART_TRAIN] = splits[CHEX_TRAIN].rows ? CHEX_TRAIN : CHEX_ALL;
-    source->split[CHEX_PART_VAL] = CHEX_VAL;
+    struct chex_splits train = chex_splits_one(splits[CHEX_TRAIN].rows ? CHEX_TRAIN : CHEX_ALL);
+    if (s->fold.folds && train.from == CHEX_TRAIN)
+        train.to = CHEX_VAL + 1;
+    source->splits[CHEX_PART_TRAIN] = evaluated ? (struct chex_splits){0, 0} : train;
+    source->splits[CHEX_PART_VAL] = s->fold.folds ? train
+                                    : evaluated   ? *evaluated
+                                                  : chex_splits_one(CHEX_VAL);
     for (int k = 0; k < CHEX_PART_COUNT; k++) {
-        source->rows[k] = splits[source->split[k]].rows;
+        for (int i = source->splits[k].from; i < source->splits[k].to; i++)
+            source->rows[k] += splits[i].rows;
         s->total[k] += source->rows[k];
     }
-    if (source->rows[CHEX_PART_TRAIN] == 0)
+    if (source->rows[evaluated ? CHEX_PART_VAL : CHEX_PART_TRAIN] == 0)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: neither train nor all has any row: nothing to train on",
                               s->sources.set[at].dir);
@@ -87,14 +94,15 @@ static enum chex_status compare_sets(const struct chex_selection *s, int at,
     return CHEX_OK;
 }
 
-static enum chex_status read_sets(struct chex_selection *s, struct chex_error *err) {
+static enum chex_status read_sets(struct chex_selection *s, const struct chex_splits *evaluated,
+                                  struct chex_error *err) {
     size_t bytes = 1;
     s->source = chex_alloc_zeroed((size_t)s->sources.count, sizeof *s->source);
     if (!s->source)
         return chex_error_memory(err, "--data");
     for (int i = 0; i < s->sources.count; i++) {
         CHEX_TRY(chex_manifest_read(s->sources.set[i].dir, &s->source[i].manifest, err));
-        CHEX_TRY(choose_splits(s, i, err));
+        CHEX_TRY(choose_splits(s, i, evaluated, err));
         CHEX_TRY(compare_sets(s, i, err));
         s->source[i].admitted = chex_where_admits_source(s->where, i);
         for (int k = 0; k < CHEX_PART_COUNT; k++)
@@ -244,11 +252,31 @@ static enum chex_status choose_weights(struct chex_selection *s, const char *tex
                                 text, count, sets);
 }
 
+static enum chex_status check_fold(const struct chex_selection *s, struct chex_error *err) {
+    const struct chex_fold *f = &s->fold;
+    if (!f->folds && !f->number)
+        return CHEX_OK;
+    if (f->folds < 2 || f->number < 1 || f->number > f->folds)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--folds %d --fold %d: expected 2 to %d folds, and one of them, from 1 "
+            "on",
+            f->folds, f->number, CHEX_FOLDS_MOST);
+    return s->sources.count == 1
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_USAGE,
+                                "--folds: --data names %d sets (expected one, which is divided)",
+                                s->sources.count);
+}
+
 static enum chex_status resolve(struct chex_selection *s, const struct chex_selection_config *c,
                                 struct chex_error *err) {
+    s->fold = c->fold;
+    s->evaluation = c->evaluated != NULL;
     CHEX_TRY(chex_sources_parse(c->data, &s->sources, err));
-    CHEX_TRY(chex_where_parse(c->where, &s->sources, &s->where, err));
-    CHEX_TRY(read_sets(s, err));
+    CHEX_TRY(check_fold(s, err));
+    CHEX_TRY(chex_where_parse(c->where, s->evaluation ? NULL : &s->sources, &s->where, err));
+    CHEX_TRY(read_sets(s, c->evaluated, err));
     if (c->weights && *c->weights)
         CHEX_TRY(choose_weights(s, c->weights, err));
     s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
@@ -282,11 +310,21 @@ struct stretch {
     size_t from, to;
 };
 
-/* Judges the rows of one split that lie in the stretch. `before`: rows of earlier splits. */
-static enum chex_status judge_split(const struct chex_selection *s, int at, int part, size_t before,
-                                    struct stretch own, uint8_t *keep,
-                                    const struct chex_selection_ranks *ranks,
-                                    struct chex_error *err) {
+/* Folds divide the rows of the part VAL. The part TRAIN has the same, or no rows. */
+static int first_part(const struct chex_selection *s) {
+    return s->fold.folds ? CHEX_PART_VAL : CHEX_PART_TRAIN;
+}
+
+/* What a rank finds out about a row: whether the conditions admit it, and more for folds. */
+static size_t record_bytes(const struct chex_selection *s) {
+    return s->fold.folds ? CHEX_FOLD_RECORD_HEAD + s->source[0].manifest->class_count : 1;
+}
+
+/* Judges the rows of one part that lie in the stretch. `before`: rows of earlier parts. */
+static enum chex_status judge_part(const struct chex_selection *s, int at, int part, size_t before,
+                                   struct stretch own, uint8_t *records,
+                                   const struct chex_selection_ranks *ranks,
+                                   struct chex_error *err) {
     const struct chex_selection_source *source = &s->source[at];
     const size_t rows = source->rows[part];
     const size_t from = own.from > before ? own.from - before : 0;
@@ -294,22 +332,28 @@ static enum chex_status judge_split(const struct chex_selection *s, int at, int 
     struct chex_set *set = NULL;
     if (from >= to || !source->admitted)
         return CHEX_OK;
-    CHEX_TRY(chex_set_open_watched(s->sources.set[at].dir, source->split[part], from, to,
-                                   ranks->opened, ranks->arg, &set, err));
+    CHEX_TRY(chex_set_open_splits(s->sources.set[at].dir, source->splits[part], from, to,
+                                  ranks->opened, ranks->arg, &set, err));
     for (size_t row = from, in_shard; row < to; row++) {
         const struct chex_shard *shard = chex_set_locate(set, row, &in_shard);
-        keep[before + row - own.from] = chex_where_admits_row(s->where, shard, in_shard);
+        const bool chosen = chex_where_admits_row(s->where, shard, in_shard);
+        uint8_t *record = records + (before + row - own.from) * record_bytes(s);
+        *record = chosen;
+        if (s->fold.folds)
+            chex_fold_record(chosen, chex_shard_patient_id(shard, in_shard),
+                             chex_shard_labels(shard, in_shard), s->source[0].manifest->class_count,
+                             record);
     }
     chex_set_close(set);
     return CHEX_OK;
 }
 
-static enum chex_status judge(const struct chex_selection *s, struct stretch own, uint8_t *keep,
+static enum chex_status judge(const struct chex_selection *s, struct stretch own, uint8_t *records,
                               const struct chex_selection_ranks *ranks, struct chex_error *err) {
     size_t before = 0;
     for (int i = 0; i < s->sources.count; i++)
-        for (int k = 0; k < CHEX_PART_COUNT; before += s->source[i].rows[k++])
-            CHEX_TRY(judge_split(s, i, k, before, own, keep, ranks, err));
+        for (int k = first_part(s); k < CHEX_PART_COUNT; before += s->source[i].rows[k++])
+            CHEX_TRY(judge_part(s, i, k, before, own, records, ranks, err));
     return CHEX_OK;
 }
 
@@ -320,26 +364,55 @@ static enum chex_status agree(const struct chex_selection_ranks *ranks, enum che
     return chex_group_agree(ranks->group, st, err);
 }
 
+/* Rank 0: the fold of each row that the conditions admit, and 0 for the others. */
+static enum chex_status divide(struct chex_selection *s, const uint8_t *records, uint8_t *judged,
+                               struct chex_error *err) {
+    const struct chex_manifest *m = s->source[0].manifest;
+    const size_t rows = s->total[CHEX_PART_VAL];
+    CHEX_TRY(chex_folds_assign(records, rows, m->class_count, s->fold, m->seed, judged,
+                               &s->fold_facts, err));
+    for (size_t row = 0; row < rows; row++)
+        judged[row] *= records[row * record_bytes(s)];
+    return CHEX_OK;
+}
+
+/* From the folds of the rows: which rows each part keeps. */
+static void keep_folds(struct chex_selection *s) {
+    uint8_t *val = s->keep + s->total[CHEX_PART_TRAIN];
+    for (size_t row = 0; row < s->total[CHEX_PART_VAL]; row++) {
+        if (!s->evaluation)
+            s->keep[row] = val[row] && val[row] != s->fold.number;
+        val[row] = val[row] == s->fold.number;
+    }
+}
+
 /* Fills s->keep on all ranks. Each rank judges an equal share of the rows. */
 static enum chex_status share_rows(struct chex_selection *s,
                                    const struct chex_selection_ranks *ranks,
                                    struct chex_error *err) {
-    const size_t rows = s->total[CHEX_PART_TRAIN] + s->total[CHEX_PART_VAL];
+    const size_t before = s->fold.folds ? s->total[CHEX_PART_TRAIN] : 0; /* in `keep` */
+    const size_t every = s->total[CHEX_PART_TRAIN] + s->total[CHEX_PART_VAL], rows = every - before;
     const size_t rank = (size_t)ranks->group->rank, size = (size_t)ranks->group->size;
     const struct stretch own = {rows * rank / size, rows * (rank + 1) / size};
-    uint8_t *mine = chex_alloc_zeroed(own.to - own.from, 1);
+    const size_t own_bytes = (own.to - own.from) * record_bytes(s);
+    uint8_t *mine = chex_alloc_zeroed(own_bytes, 1);
     void *all = NULL;
     size_t bytes;
-    s->keep = chex_alloc_zeroed(rows, 1);
+    s->keep = chex_alloc_zeroed(every, 1);
     enum chex_status st =
         mine && s->keep ? judge(s, own, mine, ranks, err) : chex_error_memory(err, "--where");
     st = agree(ranks, st, err);
     if (st == CHEX_OK)
-        st = chex_group_gather(ranks->group, mine, own.to - own.from, &all, &bytes, err);
-    if (st == CHEX_OK && all)
+        st = chex_group_gather(ranks->group, mine, own_bytes, &all, &bytes, err);
+    if (st == CHEX_OK && all && s->fold.folds)
+        st = divide(s, all, s->keep + before, err);
+    else if (st == CHEX_OK && all)
         memcpy(s->keep, all, rows);
+    st = chex_group_follow(ranks->group, 0, st, err);
     if (st == CHEX_OK)
-        st = chex_group_broadcast(ranks->group, s->keep, rows, 0, err);
+        st = chex_group_broadcast(ranks->group, s->keep + before, rows, 0, err);
+    if (st == CHEX_OK && s->fold.folds)
+        keep_folds(s);
     free(all);
     free(mine);
     return st;
@@ -386,19 +459,28 @@ struct walk {
     size_t shard, in_shard; /* of `row` */
 };
 
-static const struct chex_manifest_split *split_of(const struct chex_selection_source *source,
-                                                  int part) {
-    return &source->manifest->splits[source->split[part]];
+static size_t shard_count(const struct chex_selection_source *source, int part) {
+    size_t count = 0;
+    for (int k = source->splits[part].from; k < source->splits[part].to; k++)
+        count += source->manifest->splits[k].shard_count;
+    return count;
+}
+
+static size_t shard_rows(const struct chex_selection_source *source, int part, size_t shard) {
+    const struct chex_manifest_split *split = &source->manifest->splits[source->splits[part].from];
+    for (; shard >= split->shard_count; split++)
+        shard -= split->shard_count;
+    return split->shards[shard].rows;
 }
 
 /* Moves to the next chosen row, from `row` on, and to its shard. */
 static void settle(struct walk *w) {
-    const struct chex_manifest_split *split = split_of(w->source, w->part);
+    const size_t shards = shard_count(w->source, w->part);
     const uint8_t *keep = w->source->keep[w->part];
     while (w->done < w->total) {
-        if (w->shard == split->shard_count) { /* the next use */
+        if (w->shard == shards) { /* the next use */
             w->row = w->shard = w->in_shard = 0;
-        } else if (w->in_shard == split->shards[w->shard].rows) {
+        } else if (w->in_shard == shard_rows(w->source, w->part, w->shard)) {
             w->shard++;
             w->in_shard = 0;
         } else if (keep && !keep[w->row]) {
@@ -447,7 +529,7 @@ static int next_source(const struct walk *walks, int count) {
 static size_t most_pieces(const struct chex_selection *s, int part, size_t most) {
     size_t pieces = s->rows[part] / most;
     for (int i = 0; i < s->sources.count; i++)
-        pieces += split_of(&s->source[i], part)->shard_count * s->source[i].uses[part];
+        pieces += shard_count(&s->source[i], part) * s->source[i].uses[part];
     return pieces;
 }
 
@@ -479,15 +561,16 @@ static enum chex_status map_rows(struct chex_selection *s, int part, struct chex
 enum chex_status chex_selection_choose(struct chex_selection *s,
                                        const struct chex_selection_ranks *ranks,
                                        struct chex_error *err) {
-    const bool by_row = chex_where_has_row_conditions(s->where);
+    const bool by_row = s->fold.folds || chex_where_has_row_conditions(s->where);
+    const enum chex_part needed = s->evaluation ? CHEX_PART_VAL : CHEX_PART_TRAIN;
     enum chex_status st = CHEX_OK;
     if (by_row)
         CHEX_TRY(share_rows(s, ranks, err));
     count_rows(s);
-    if (s->rows[CHEX_PART_TRAIN] == 0)
+    if (s->rows[needed] == 0)
         return chex_error_set(err, CHEX_E_DATA,
-                              "--where: none of the %zu training images meets the conditions",
-                              s->total[CHEX_PART_TRAIN]);
+                              "--where: none of the %zu %simages meets the conditions",
+                              s->total[needed], s->evaluation ? "" : "training ");
     s->mapped = by_row || s->sources.count > 1 || s->source[0].uses[CHEX_PART_TRAIN] > 1;
     for (int k = 0; s->mapped && st == CHEX_OK && k < CHEX_PART_COUNT; k++)
         st = map_rows(s, k, err);
@@ -504,7 +587,6 @@ int chex_selection_source_of(const struct chex_selection *s, enum chex_part part
 void chex_selection_span(const struct chex_selection *s, enum chex_part part, int source,
                          size_t from, size_t to, size_t *first_out, size_t *end_out) {
     const struct chex_row_map *m = &s->map[part];
-    const struct chex_manifest_split *split = split_of(&s->source[source], part);
     *first_out = s->mapped ? SIZE_MAX : from;
     *end_out = s->mapped ? 0 : to;
     size_t before = 0, shard = 0; /* rows of the shards before `shard` */
@@ -516,7 +598,7 @@ void chex_selection_span(const struct chex_selection *s, enum chex_part part, in
         if (m->shard[i] < shard) /* the next use */
             shard = before = 0;
         for (; shard < m->shard[i]; shard++)
-            before += split->shards[shard].rows;
+            before += shard_rows(&s->source[source], part, shard);
         if (before + m->in_shard[first] < *first_out)
             *first_out = before + m->in_shard[first];
         if (before + m->in_shard[last] + 1 > *end_out)
@@ -584,7 +666,8 @@ static enum chex_status open_mapped(const struct chex_selection *s, enum chex_pa
         !set->resize)
         return chex_error_memory(err, "--data");
     set->part_count = s->sources.count;
-    set->split = s->source[0].split[part];
+    const struct chex_splits splits = s->source[0].splits[part];
+    set->split = splits.to == splits.from + 1 ? (enum chex_split)splits.from : CHEX_ALL;
     set->size = s->size;
     set->rows = s->rows[part];
     set->shard_count = m->pieces;
@@ -594,8 +677,8 @@ static enum chex_status open_mapped(const struct chex_selection *s, enum chex_pa
         size_t first, end;
         chex_selection_span(s, part, i, from, to, &first, &end);
         if (first < end)
-            CHEX_TRY(chex_set_open_watched(dir_of(s, i, dirs), s->source[i].split[part], first, end,
-                                           opened, arg, &set->parts[i], err));
+            CHEX_TRY(chex_set_open_splits(dir_of(s, i, dirs), s->source[i].splits[part], first, end,
+                                          opened, arg, &set->parts[i], err));
     }
     for (size_t i = 0; i < m->pieces; i++)
         if (set->parts[m->source[i]])
@@ -610,8 +693,8 @@ enum chex_status chex_selection_open(const struct chex_selection *s, enum chex_p
     struct chex_set *set = s->mapped ? chex_alloc_zeroed(1, sizeof *set) : NULL;
     enum chex_status st;
     if (!s->mapped)
-        st = chex_set_open_watched(dir_of(s, 0, dirs), s->source[0].split[part], from, to, opened,
-                                   arg, &set, err);
+        st = chex_set_open_splits(dir_of(s, 0, dirs), s->source[0].splits[part], from, to, opened,
+                                  arg, &set, err);
     else
         st = set ? open_mapped(s, part, from, to, dirs, opened, arg, set, err)
                  : chex_error_memory(err, "--data");

@@ -19,18 +19,24 @@
  * and its own augmentation. So nothing else knows of weights.
  *
  * Findings are matched by name. A finding that a set does not have is not stated there (-2).
+ *
+ * Folds (shard/folds.h): splits train and val of one set, or split all if the set was not split,
+ * are divided by patient. Fold `number` is the validation part, the other folds are the training
+ * part. Split test takes no part. `where` chooses rows after the division.
  */
 #ifndef CHEX_SHARD_SELECTION_H
 #define CHEX_SHARD_SELECTION_H
 
 #include "label/uncertain_policy.h"
 #include "launch/group.h"
+#include "shard/folds.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
 #include "shard/sources.h"
 #include "shard/where.h"
 
-/* Training reads split train, or split all if the set was not split. Validation reads val. */
+/* Training reads split train, or split all if the set was not split. Validation reads val. An
+ * evaluation has only rows of the part VAL. */
 enum chex_part { CHEX_PART_TRAIN, CHEX_PART_VAL, CHEX_PART_COUNT };
 
 /* The options as typed; NULL or "": not given. */
@@ -42,6 +48,9 @@ struct chex_selection_config {
     const char *where;     /* shard/where.h */
     const char *weights;   /* for each set, how often an epoch uses each of its training rows: whole
                               numbers with commas between them; without: once */
+    struct chex_fold fold;
+    const struct chex_splits *evaluated; /* the rows of an evaluation, without `fold`; NULL: the
+                                            selection is for training */
 };
 
 /* One set. */
@@ -49,8 +58,8 @@ struct chex_selection_source {
     struct chex_manifest *manifest;
     bool admitted; /* by the conditions on sources */
     int *class_at; /* (classes of the selection) the class of this set; -1: it has none */
-    enum chex_split split[CHEX_PART_COUNT];
-    size_t rows[CHEX_PART_COUNT], kept[CHEX_PART_COUNT]; /* in the split; chosen */
+    struct chex_splits splits[CHEX_PART_COUNT];
+    size_t rows[CHEX_PART_COUNT], kept[CHEX_PART_COUNT]; /* in the splits; chosen */
     const uint8_t *keep[CHEX_PART_COUNT];                /* (rows) 1: chosen; NULL: all */
     size_t uses[CHEX_PART_COUNT]; /* of each chosen row in an epoch; each use has a row number */
 };
@@ -79,6 +88,9 @@ struct chex_selection {
     size_t rows[CHEX_PART_COUNT];  /* chosen rows by their uses; valid after
                                       chex_selection_choose() */
 
+    struct chex_fold fold;
+    struct chex_fold_facts fold_facts; /* on rank 0 */
+    bool evaluation;
     struct chex_where *where;
     bool own_labels; /* labels differ from those of the shards */
     bool mapped;     /* rows are not those of one set */
@@ -102,20 +114,21 @@ struct chex_selection_ranks {
     void *arg;
 };
 
-/* Chooses the rows. Conditions on rows need what the shards state: each rank opens its share of the
- * shards once, and all ranks get the result. Without such conditions no shard is opened.
- * - CHEX_E_DATA: no training row is left; a shard cannot be read. All ranks return the same.
+/* Chooses the rows. Conditions on rows, and folds, need what the shards state: each rank opens its
+ * share of the shards once, and all ranks get the result. Without them no shard is opened.
+ * - CHEX_E_DATA: no row is left to train on, or to evaluate; fewer patients than folds; a shard
+ *   cannot be read. All ranks return the same.
  * Collective. */
 enum chex_status chex_selection_choose(struct chex_selection *s,
                                        const struct chex_selection_ranks *ranks,
                                        struct chex_error *err);
 
-/* The rows [*first_out, *end_out) of source `source`, in its split, that contain the rows [from,
+/* The rows [*first_out, *end_out) of source `source`, in its splits, that contain the rows [from,
  * to) of the part. Equal: none. */
 void chex_selection_span(const struct chex_selection *s, enum chex_part part, int source,
                          size_t from, size_t to, size_t *first_out, size_t *end_out);
 
-/* Opens the shards with rows [from, to) of the part, as chex_set_open_watched(). The set borrows
+/* Opens the shards with rows [from, to) of the part, as chex_set_open_splits(). The set borrows
  * from the selection.
  * - dirs (sources.count): folders to read instead of those of --data; NULL: these. */
 enum chex_status chex_selection_open(const struct chex_selection *s, enum chex_part part,

@@ -44,11 +44,11 @@ static enum chex_status add_split(const struct chex_selection *s, int at, int sp
                                   void (*opened)(void *arg), void *arg, struct items *list,
                                   struct chex_error *err) {
     const struct chex_selection_source *source = &s->source[at];
-    const bool trained = split == (int)source->split[CHEX_PART_TRAIN];
+    const bool trained = split == source->splits[CHEX_PART_TRAIN].from;
     const uint8_t *keep = trained ? source->keep[CHEX_PART_TRAIN] : NULL;
     struct chex_set *set = NULL;
-    CHEX_TRY(chex_set_open_watched(s->sources.set[at].dir, (enum chex_split)split, 0, SIZE_MAX,
-                                   opened, arg, &set, err));
+    CHEX_TRY(chex_set_open_splits(s->sources.set[at].dir, chex_splits_one((enum chex_split)split),
+                                  0, SIZE_MAX, opened, arg, &set, err));
     for (size_t row = 0, in_shard; row < set->rows; row++) {
         const struct chex_shard *shard = chex_set_locate(set, row, &in_shard);
         const char *patient = chex_shard_patient_id(shard, in_shard);

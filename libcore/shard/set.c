@@ -36,14 +36,9 @@ void chex_set_close(struct chex_set *set) {
     free(set);
 }
 
-/* The splits [from, to) of a manifest, opened as one set. */
-struct span {
-    int from, to;
-};
-
 /* Fills the set from the manifest. Moves class names, source_digest and resize to the set. */
 static enum chex_status set_from_manifest(struct chex_set *set, const char *dir,
-                                          struct chex_manifest *m, struct span span,
+                                          struct chex_manifest *m, struct chex_splits span,
                                           struct chex_error *err) {
     size_t shards = 0;
     for (int k = span.from; k < span.to; k++)
@@ -161,7 +156,7 @@ static enum chex_status allow_shards(const struct chex_set *set, size_t row_from
 }
 
 static enum chex_status open_part(struct chex_set *set, const struct chex_manifest *m,
-                                  struct span span, size_t row_from, size_t row_to,
+                                  struct chex_splits span, size_t row_from, size_t row_to,
                                   struct listener to, struct chex_error *err) {
     size_t i = 0;
     CHEX_TRY(allow_shards(set, row_from, row_to, err));
@@ -172,15 +167,21 @@ static enum chex_status open_part(struct chex_set *set, const struct chex_manife
     return CHEX_OK;
 }
 
-static enum chex_status open_span(const char *dir, struct span span, enum chex_split name,
-                                  size_t row_from, size_t row_to, struct listener to,
-                                  struct chex_set **set_out, struct chex_error *err) {
+const char *chex_splits_name(struct chex_splits s) {
+    if (s.to == s.from + 1)
+        return chex_split_names[s.from];
+    return s.to == CHEX_VAL + 1 ? "train+val" : chex_split_names[CHEX_ALL];
+}
+
+static enum chex_status open_span(const char *dir, struct chex_splits span, size_t row_from,
+                                  size_t row_to, struct listener to, struct chex_set **set_out,
+                                  struct chex_error *err) {
     struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     struct chex_set *set = calloc(1, sizeof *set);
     enum chex_status st = set ? CHEX_OK : chex_error_memory(err, "%s", dir);
     if (st == CHEX_OK) {
-        set->split = name;
+        set->split = span.to == span.from + 1 ? (enum chex_split)span.from : CHEX_ALL;
         st = set_from_manifest(set, dir, m, span, err);
     }
     if (st == CHEX_OK)
@@ -196,29 +197,21 @@ static enum chex_status open_span(const char *dir, struct span span, enum chex_s
 
 enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
                                size_t row_to, struct chex_set **set_out, struct chex_error *err) {
-    const struct span one = {(int)split, (int)split + 1};
-    return open_span(dir, one, split, row_from, row_to, (struct listener){0}, set_out, err);
+    return open_span(dir, chex_splits_one(split), row_from, row_to, (struct listener){0}, set_out,
+                     err);
 }
 
-enum chex_status chex_set_open_watched(const char *dir, enum chex_split split, size_t row_from,
-                                       size_t row_to, void (*opened)(void *arg), void *arg,
-                                       struct chex_set **set_out, struct chex_error *err) {
-    const struct span one = {(int)split, (int)split + 1};
+enum chex_status chex_set_open_splits(const char *dir, struct chex_splits splits, size_t row_from,
+                                      size_t row_to, void (*opened)(void *arg), void *arg,
+                                      struct chex_set **set_out, struct chex_error *err) {
     const struct listener to = {.arg = arg, .opened = opened};
-    return open_span(dir, one, split, row_from, row_to, to, set_out, err);
+    return open_span(dir, splits, row_from, row_to, to, set_out, err);
 }
 
 enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, chex_set_bad_fn *bad,
                                      void *arg, struct chex_set **set_out, struct chex_error *err) {
-    const struct span one = {(int)split, (int)split + 1};
-    return open_span(dir, one, split, 0, SIZE_MAX, (struct listener){.bad = bad, .arg = arg},
-                     set_out, err);
-}
-
-enum chex_status chex_set_open_whole(const char *dir, size_t row_from, size_t row_to,
-                                     struct chex_set **set_out, struct chex_error *err) {
-    const struct span every = {0, CHEX_SPLIT_COUNT};
-    return open_span(dir, every, CHEX_ALL, row_from, row_to, (struct listener){0}, set_out, err);
+    return open_span(dir, chex_splits_one(split), 0, SIZE_MAX,
+                     (struct listener){.bad = bad, .arg = arg}, set_out, err);
 }
 
 enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,

@@ -98,15 +98,21 @@ struct chex_set {
 enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
                                size_t row_to, struct chex_set **set_out, struct chex_error *err);
 
-/* As chex_set_open(). Calls opened(arg) after each shard, so that a watchdog sees progress. */
-enum chex_status chex_set_open_watched(const char *dir, enum chex_split split, size_t row_from,
-                                       size_t row_to, void (*opened)(void *arg), void *arg,
-                                       struct chex_set **set_out, struct chex_error *err);
+/* The splits [from, to) of enum chex_split, whose rows are numbered as one. */
+struct chex_splits {
+    int from, to;
+};
+static inline struct chex_splits chex_splits_one(enum chex_split split) {
+    return (struct chex_splits){(int)split, (int)split + 1};
+}
+/* "train", "train+val"; "all" for every split. */
+const char *chex_splits_name(struct chex_splits splits);
 
-/* As chex_set_open() for all splits of the set as one, in the order of enum chex_split. `split` of
- * the result is CHEX_ALL. */
-enum chex_status chex_set_open_whole(const char *dir, size_t row_from, size_t row_to,
-                                     struct chex_set **set_out, struct chex_error *err);
+/* As chex_set_open(), of several splits. `split` of the result is CHEX_ALL if they are more than
+ * one. Calls opened(arg) after each shard, so that a watchdog sees progress; NULL allowed. */
+enum chex_status chex_set_open_splits(const char *dir, struct chex_splits splits, size_t row_from,
+                                      size_t row_to, void (*opened)(void *arg), void *arg,
+                                      struct chex_set **set_out, struct chex_error *err);
 void chex_set_close(struct chex_set *set); /* NULL allowed */
 
 /* As chex_set_open() for all rows, but continues after a shard that fails with CHEX_E_DATA. It then

@@ -160,7 +160,7 @@ static enum chex_status add(const struct condition *c, const struct chex_sources
     static const char *const sexes[] = {"unknown", "F", "M", NULL};
     const bool of_rows = strcmp(c->word, "source") != 0;
     w->row_conditions = w->row_conditions || of_rows;
-    if (!of_rows)
+    if (!of_rows && sources)
         return admit_sources(c, sources, w, err);
     if (strcmp(c->word, "view") == 0)
         return admit(c, views, "PA, AP, lateral or unknown", &w->views, err);
@@ -168,7 +168,7 @@ static enum chex_status add(const struct condition *c, const struct chex_sources
         return admit(c, sexes, "F, M or unknown", &w->sexes, err);
     if (strcmp(c->word, "age") == 0)
         return admit_ages(c, w, err);
-    return bad(c, c->word, "view, age, sex or source", err);
+    return bad(c, c->word, sources ? "view, age, sex or source" : "view, age or sex", err);
 }
 
 static enum chex_status parse(const char *text, const struct chex_sources *sources,
@@ -183,15 +183,15 @@ static enum chex_status parse(const char *text, const struct chex_sources *sourc
 
 enum chex_status chex_where_parse(const char *text, const struct chex_sources *sources,
                                   struct chex_where **where_out, struct chex_error *err) {
-    struct chex_where *w =
-        chex_alloc_zeroed(1, sizeof *w + (size_t)sources->count * sizeof w->sources[0]);
+    const size_t count = sources ? (size_t)sources->count : 0;
+    struct chex_where *w = chex_alloc_zeroed(1, sizeof *w + count * sizeof w->sources[0]);
     if (!w)
         return chex_error_memory(err, "--where");
     w->views = EVERY_VIEW;
     w->sexes = EVERY_SEX;
-    w->source_count = sources->count;
+    w->source_count = (int)count;
     memset(w->ages, true, sizeof w->ages);
-    memset(w->sources, true, (size_t)sources->count * sizeof w->sources[0]);
+    memset(w->sources, true, count * sizeof w->sources[0]);
     const enum chex_status st = text && *text ? parse(text, sources, w, err) : CHEX_OK;
     if (st != CHEX_OK) {
         chex_where_free(w);
@@ -203,7 +203,9 @@ enum chex_status chex_where_parse(const char *text, const struct chex_sources *s
 
 void chex_where_free(struct chex_where *where) { free(where); }
 
-bool chex_where_admits_source(const struct chex_where *w, int source) { return w->sources[source]; }
+bool chex_where_admits_source(const struct chex_where *w, int source) {
+    return source >= w->source_count || w->sources[source];
+}
 
 bool chex_where_has_row_conditions(const struct chex_where *w) { return w->row_conditions; }
 

@@ -21,6 +21,7 @@
 struct chex_where;
 
 /* Parses the text. NULL or "": no condition, which every row meets. The caller frees *where_out.
+ * sources NULL: conditions on the source are refused, and every source is admitted.
  * CHEX_E_USAGE: anything else than the grammar above, or a source that is not in `sources`. */
 enum chex_status chex_where_parse(const char *text, const struct chex_sources *sources,
                                   struct chex_where **where_out, struct chex_error *err);

@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "label/labels.h"
 
-const char *const chex_attribute_names[] = {"sex", "age", "view", "source", "size", NULL};
+const char *const chex_attribute_names[] = {"sex", "age", "view", "source", "size", "fold", NULL};
 
 /* ---- options ---- */
 
@@ -57,7 +57,7 @@ enum chex_status chex_attributes_parse(const char *text, unsigned *mask_out,
     const char *bad = chex_text_mask(text, chex_attribute_names, mask_out);
     return bad ? chex_error_set(err, CHEX_E_USAGE,
                                 "--subgroups '%s': '%.*s', expected all, none or some of sex, "
-                                "age, view, source, size with commas between them",
+                                "age, view, source, size, fold with commas between them",
                                 text, (int)strcspn(bad, ","), bad)
                : CHEX_OK;
 }
@@ -112,6 +112,7 @@ static char *name_of(enum chex_attribute a, int value, const struct chex_age_ban
     case CHEX_ATTRIBUTE_VIEW: return chex_fs_format("%s", chex_view_name((enum chex_view)value));
     case CHEX_ATTRIBUTE_SOURCE: return chex_fs_format("%s", sources[value]);
     case CHEX_ATTRIBUTE_SIZE: return band_name(value, size_from, SIZE_BANDS - 1, " px");
+    case CHEX_ATTRIBUTE_FOLD: return chex_fs_format("%d", value + 1);
     case CHEX_ATTRIBUTE_COUNT: break;
     }
     return NULL;
@@ -125,6 +126,7 @@ static int value_of(enum chex_attribute a, const struct chex_row_facts *f,
     case CHEX_ATTRIBUTE_VIEW: return f->view == CHEX_VIEW_UNKNOWN ? CHEX_GROUP_NONE : (int)f->view;
     case CHEX_ATTRIBUTE_SOURCE: return source_value(f->source, sources, source_count);
     case CHEX_ATTRIBUTE_SIZE: return size_value(f);
+    case CHEX_ATTRIBUTE_FOLD: return f->fold ? f->fold - 1 : CHEX_GROUP_NONE;
     case CHEX_ATTRIBUTE_COUNT: break;
     }
     return CHEX_GROUP_NONE;

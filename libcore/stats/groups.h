@@ -11,16 +11,19 @@
  * - AGE: bands of years. Ages above CHEX_GROUP_MAX_AGE are mistakes and count as unknown.
  * - VIEW: PA, AP, LATERAL
  * - SOURCE: the name of the set
- * - SIZE: bands of the longer side of the original file: below 1024, 2048, 3072 px, and above */
+ * - SIZE: bands of the longer side of the original file: below 1024, 2048, 3072 px, and above
+ * - FOLD: of a cross-validation */
 enum chex_attribute {
     CHEX_ATTRIBUTE_SEX,
     CHEX_ATTRIBUTE_AGE,
     CHEX_ATTRIBUTE_VIEW,
     CHEX_ATTRIBUTE_SOURCE,
     CHEX_ATTRIBUTE_SIZE,
+    CHEX_ATTRIBUTE_FOLD,
     CHEX_ATTRIBUTE_COUNT
 };
-extern const char *const chex_attribute_names[]; /* "sex", "age", "view", "source", "size", NULL */
+extern const char *const chex_attribute_names[]; /* "sex", "age", "view", "source", "size", "fold",
+                                                    NULL */
 
 enum { CHEX_GROUPS_MAX = 64, CHEX_GROUP_NONE = 255, CHEX_GROUP_MAX_AGE = 120 };
 

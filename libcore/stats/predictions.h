@@ -28,6 +28,8 @@ struct chex_row_facts {
     char sex;                /* 'M', 'F', 0: unknown */
     int width_px, height_px; /* of the original file; 0: unknown */
     double brightness;       /* mean of the stored pixels, 0 to 1; NaN: unknown */
+    int fold; /* of a cross-validation, from 1 on: scored by the network that did not see it; 0:
+                 unknown */
 };
 
 struct chex_predictions {

@@ -13,14 +13,17 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "label/labels.h"
+#include "stats/groups.h"
 
-const char *const chex_fact_names[CHEX_FACT_COUNT] = {
-    "study_id", "source", "view", "age_years", "sex", "width_px", "height_px", "brightness"};
+const char *const chex_fact_names[CHEX_FACT_COUNT] = {"study_id",  "source",     "view",
+                                                      "age_years", "sex",        "width_px",
+                                                      "height_px", "brightness", "fold"};
 
 static const char *const expected[CHEX_FACT_COUNT] = {
     [CHEX_FACT_VIEW] = "PA, AP, LATERAL or unknown",   [CHEX_FACT_AGE] = "years from 0 to 32767",
     [CHEX_FACT_SEX] = "M, F, male, female or unknown", [CHEX_FACT_WIDTH] = "pixels from 1 to 65535",
-    [CHEX_FACT_HEIGHT] = "pixels from 1 to 65535",     [CHEX_FACT_BRIGHTNESS] = "0 to 1"};
+    [CHEX_FACT_HEIGHT] = "pixels from 1 to 65535",     [CHEX_FACT_BRIGHTNESS] = "0 to 1",
+    [CHEX_FACT_FOLD] = "a fold from 1 to 64"};
 
 static bool is_known(const struct chex_row_facts *f, enum chex_fact fact) {
     switch (fact) {
@@ -32,6 +35,7 @@ static bool is_known(const struct chex_row_facts *f, enum chex_fact fact) {
     case CHEX_FACT_WIDTH: return f->width_px > 0;
     case CHEX_FACT_HEIGHT: return f->height_px > 0;
     case CHEX_FACT_BRIGHTNESS: return !isnan(f->brightness);
+    case CHEX_FACT_FOLD: return f->fold > 0;
     case CHEX_FACT_COUNT: break;
     }
     return false;
@@ -64,6 +68,7 @@ static void put_cell(FILE *to, enum chex_fact fact, const struct chex_row_facts 
     case CHEX_FACT_WIDTH: fprintf(to, "%d", f->width_px); break;
     case CHEX_FACT_HEIGHT: fprintf(to, "%d", f->height_px); break;
     case CHEX_FACT_BRIGHTNESS: fprintf(to, "%.9g", f->brightness); break;
+    case CHEX_FACT_FOLD: fprintf(to, "%d", f->fold); break;
     case CHEX_FACT_COUNT: break;
     }
 }
@@ -143,6 +148,7 @@ static bool read_cell(const struct chex_csv *csv, size_t column, enum chex_fact 
             return false;
         f->brightness = v;
         return true;
+    case CHEX_FACT_FOLD: return read_whole(csv, column, 1, CHEX_GROUPS_MAX, &f->fold);
     case CHEX_FACT_STUDY_ID:
     case CHEX_FACT_SOURCE:
     case CHEX_FACT_COUNT: break;

@@ -2,7 +2,7 @@
  *
  * The columns of predictions.csv that describe images: study_id, source, view (PA, AP, LATERAL),
  * age_years, sex (M, F), width_px and height_px of the original file, brightness (mean of the
- * stored pixels, 0 to 1). All are optional. An empty cell is unknown.
+ * stored pixels, 0 to 1), fold (of a cross-validation). All are optional. An empty cell is unknown.
  */
 #ifndef CHEX_STATS_ROW_FACTS_H
 #define CHEX_STATS_ROW_FACTS_H
@@ -21,6 +21,7 @@ enum chex_fact {
     CHEX_FACT_WIDTH,
     CHEX_FACT_HEIGHT,
     CHEX_FACT_BRIGHTNESS,
+    CHEX_FACT_FOLD,
     CHEX_FACT_COUNT
 };
 

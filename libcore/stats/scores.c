@@ -13,6 +13,8 @@
 #include "base/hash.h"
 #include "stats/bootstrap.h"
 #include "stats/delong.h"
+#include "stats/groups.h"
+#include "stats/stratified.h"
 
 const char *const chex_cluster_names[] = {"patient", "image", NULL};
 const char *const chex_interval_names[] = {"delong", "logit", "bootstrap", NULL};
@@ -181,9 +183,75 @@ static enum chex_status add_bootstrap(struct chex_scores *s, struct chex_error *
     return st;
 }
 
+/* ---- folds ---- */
+
+/* Counts the folds of a table of which all rows state one, and fills fold (rows). */
+static int find_folds(const struct chex_predictions *t, uint8_t *fold) {
+    bool seen[CHEX_GROUPS_MAX + 1] = {false};
+    int folds = 0;
+    for (size_t i = 0; i < t->rows; i++) {
+        const int f = t->facts ? t->facts[i].fold : 0;
+        folds += f && !seen[f];
+        seen[f] = true;
+        fold[i] = (uint8_t)f;
+    }
+    return seen[0] || folds < 2 ? 0 : folds;
+}
+
+/* The AUROC of a class within folds. part: (clusters) scratch. A fold takes one degree of freedom.
+ */
+static enum chex_status add_within(struct chex_scores *s, int c, const uint8_t *fold, double *part,
+                                   struct chex_delong_mean *mean, struct chex_error *err) {
+    const struct chex_clusters k = {s->cluster, s->clusters, false};
+    struct chex_figure *f = &s->per_class[c].within;
+    uint8_t own[CHEX_STRATUM_NONE + 1];
+    struct chex_delong d;
+    for (int i = 0; i <= CHEX_STRATUM_NONE; i++)
+        own[i] = (uint8_t)i;
+    CHEX_TRY(chex_delong(s->rankings[c], s->cluster, s->clusters, NULL, &d, err));
+    CHEX_TRY(chex_stratified_auroc(s->rankings[c], fold, own, &k, part, f, err));
+    if (isnan(f->value))
+        return CHEX_OK;
+    const double least = (double)(d.positive_clusters < d.negative_clusters ? d.positive_clusters
+                                                                            : d.negative_clusters);
+    const bool enough = least > s->folds;
+    d.auroc = f->value;
+    d.variance = enough ? 0 : NAN;
+    for (size_t i = 0; enough && i < s->clusters; i++) {
+        part[i] *= sqrt(least / (least - s->folds));
+        d.variance += part[i] * part[i];
+    }
+    d.obuchowski = d.variance;
+    const struct chex_interval interval = chex_scores_add(s->config.method, &d, part, mean);
+    if (s->config.replicates)
+        f->interval = interval;
+    return CHEX_OK;
+}
+
+static enum chex_status add_folds(struct chex_scores *s, struct chex_error *err) {
+    CHEX_AUTO_FREE uint8_t *fold = chex_alloc_zeroed(s->table->rows, 1);
+    CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
+    struct chex_delong_mean mean;
+    if (!fold || !part)
+        return chex_error_memory(err, "the folds");
+    if (!(s->folds = find_folds(s->table, fold)))
+        return CHEX_OK;
+    CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
+    enum chex_status st = CHEX_OK;
+    for (int c = 0; c < s->classes && st == CHEX_OK; c++)
+        st = add_within(s, c, fold, part, &mean, err);
+    if (mean.classes)
+        s->mean_within.value = mean.auroc / (double)mean.classes;
+    if (s->config.replicates)
+        s->mean_within.interval = chex_scores_mean_interval(s->config.method, &mean);
+    chex_delong_mean_release(&mean);
+    return st;
+}
+
 static enum chex_status add_intervals(struct chex_scores *s, struct chex_error *err) {
     CHEX_TRY(find_clusters(s, err));
     CHEX_TRY(add_delongs(s, err));
+    CHEX_TRY(add_folds(s, err));
     return s->config.replicates && s->config.method == CHEX_INTERVAL_BOOTSTRAP
                ? add_bootstrap(s, err)
                : CHEX_OK;
@@ -199,6 +267,7 @@ enum chex_status chex_scores_create(const struct chex_predictions *table,
         s->config = *config;
         s->classes = table->classes;
         s->mean_interval = (struct chex_interval){NAN, NAN, 0};
+        s->mean_within = chex_figure_none();
         s->per_class = chex_alloc_zeroed((size_t)s->classes, sizeof *s->per_class);
         s->rankings = chex_alloc_zeroed((size_t)s->classes, sizeof *s->rankings);
     }

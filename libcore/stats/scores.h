@@ -4,6 +4,13 @@
  *
  * A class without a positive or without a negative is undefined. Its AUROC is NaN, the mean leaves
  * it out, and the report counts it.
+ *
+ * Cross-validation: each fold has another network, and scores of two networks need not be on one
+ * scale. The AUROC of all rows compares them all the same. `within` takes only pairs of the same
+ * fold (stats/stratified.h): the mean of the folds' AUROCs, weighted by their pairs. Its variance
+ * is the sum of the squared contributions of the clusters to it, as in LeDell, Petersen and van der
+ * Laan (Electron J Stat 2015;9:1583-1607), and it is moderated like that of all rows. It takes the
+ * networks and the division as given. NaN with no more patients of one label than folds.
  */
 #ifndef CHEX_STATS_SCORES_H
 #define CHEX_STATS_SCORES_H
@@ -12,7 +19,7 @@
 #include <stdint.h>
 
 #include "base/pool.h"
-#include "stats/auroc.h"
+#include "stats/figure.h"
 #include "stats/predictions.h"
 
 enum chex_cluster { CHEX_CLUSTER_PATIENT, CHEX_CLUSTER_IMAGE };
@@ -38,6 +45,7 @@ struct chex_class_score {
     size_t positives, negatives, masked;
     size_t positive_patients, negative_patients; /* 0 if the table has no patients */
     struct chex_interval interval;
+    struct chex_figure within; /* AUROC within folds, if there are several */
     bool too_few; /* the AUROC is defined, but fewer than CHEX_DELONG_MIN_CLUSTERS clusters have a
                      positive, or a negative: no interval */
     uint64_t rows_digest; /* of ids and labels of the rows that are not masked, independent of row
@@ -53,6 +61,8 @@ struct chex_scores {
     double mean;                        /* over the defined classes; NaN: none */
     struct chex_interval mean_interval; /* NaN if a class is too_few */
     int too_few;                        /* number of such classes */
+    int folds;                          /* 0: the rows do not all state one, or it is the same */
+    struct chex_figure mean_within;     /* over the classes with one */
     uint32_t *patient;                  /* (rows) numbers; NULL: the table has no patients */
     size_t patients;                    /* distinct patient ids; 0 if the table has no patients */
     const uint32_t *cluster; /* (rows) what intervals take as independent; NULL: each row */

@@ -57,6 +57,8 @@ static void share_facts(struct chex_row_facts *u, const struct chex_row_facts *f
         u->age_years = -1;
     if (u->sex != f->sex)
         u->sex = 0;
+    if (u->fold != f->fold)
+        u->fold = 0;
     if (u->width_px != f->width_px || u->height_px != f->height_px)
         u->width_px = u->height_px = 0;
     if (u->source && (!f->source || strcmp(u->source, f->source) != 0)) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "train/loss_setup.h"
 
 static void count_rows(const struct chex_set *set, size_t first, size_t end,
@@ -40,20 +41,46 @@ static void add_up(const struct chex_label_counts *all, int ranks, size_t count,
         }
 }
 
+/* The size of a fold, and the finding with the fewest positives. */
+static void describe_fold(const struct chex_selection *s, const struct chex_label_counts *train,
+                          const struct chex_label_counts *val) {
+    size_t least = SIZE_MAX;
+    int rarest = 0;
+    for (int c = 0; c < s->classes; c++) {
+        const size_t positives = train[c].positive + val[c].positive;
+        if (positives && positives < least) {
+            least = positives;
+            rarest = c;
+        }
+    }
+    chex_info("fold %d of %d: %zu patients with %zu images to validate, %zu with %zu to train; "
+              "rarest finding %s: %zu and %zu positive images",
+              s->fold.number, s->fold.folds, s->fold_facts.patients,
+              chex_selection_images(s, CHEX_PART_VAL), s->fold_facts.in_training,
+              chex_selection_images(s, CHEX_PART_TRAIN), s->class_names[rarest],
+              val[rarest].positive, train[rarest].positive);
+}
+
 static enum chex_status judge(const struct chex_train_input *in,
                               const struct chex_label_counts *counts, struct chex_label_gaps *gaps,
                               struct chex_error *err) {
     const struct chex_set *train = in->train;
     const char *const *names = chex_set_class_names(train);
     const size_t classes = (size_t)train->classes;
-    char part[32];
+    const struct chex_fold fold = in->selection->fold;
+    char part[32], val[32] = "split val";
     snprintf(part, sizeof part, "split %s", chex_split_names[train->split]);
+    if (fold.folds) {
+        snprintf(part, sizeof part, "the folds without %d", fold.number);
+        snprintf(val, sizeof val, "fold %d of %d", fold.number, fold.folds);
+        describe_fold(in->selection, counts, counts + classes);
+    }
     CHEX_TRY(chex_label_counts_judge(part, names, counts, classes, true, gaps->train,
                                      sizeof gaps->train, err));
     if (!in->val)
         return CHEX_OK;
     counts += classes;
-    CHEX_TRY(chex_label_counts_judge("split val", names, counts, classes, false, gaps->val,
+    CHEX_TRY(chex_label_counts_judge(val, names, counts, classes, false, gaps->val,
                                      sizeof gaps->val, err));
     gaps->no_auroc = true;
     for (size_t c = 0; c < classes; c++)

@@ -70,12 +70,19 @@ static enum chex_status agree(const struct chex_train_input *in, enum chex_statu
 
 /* ---- --stage ---- */
 
-/* The rows of a split of source `at` that contain rows [first, end) of the part. */
-static struct chex_stage_part stage_part(const struct chex_selection *s, enum chex_part part,
-                                         int at, size_t first, size_t end) {
-    struct chex_stage_part p = {.split = s->source[at].split[part]};
-    chex_selection_span(s, part, at, first, end, &p.row_from, &p.row_to);
-    return p;
+/* Adds the rows of each split of source `at` that contain rows [first, end) of the part. */
+static void add_stage_parts(const struct chex_selection *s, enum chex_part part, int at,
+                            size_t first, size_t end, struct chex_stage_config *stage) {
+    const struct chex_splits splits = s->source[at].splits[part];
+    size_t from, to;
+    chex_selection_span(s, part, at, first, end, &from, &to);
+    for (int k = splits.from; k < splits.to; k++) {
+        const size_t rows = s->source[at].manifest->splits[k].rows;
+        stage->parts[stage->part_count++] =
+            (struct chex_stage_part){(enum chex_split)k, from, to < rows ? to : rows};
+        from = from > rows ? from - rows : 0;
+        to = to > rows ? to - rows : 0;
+    }
 }
 
 /* Copies one set. Collective. */
@@ -83,21 +90,20 @@ static enum chex_status stage_set(struct chex_train_input *in, int at, const str
                                   struct chex_stage **out, struct chex_error *err) {
     const struct chex_launch *l = in->world->launch;
     const struct chex_selection *s = in->selection;
-    const struct chex_stage_config stage = {
-        .source = s->sources.set[at].dir,
-        .dir = in->config->stage,
-        .job = l->job_id,
-        .node = l->node,
-        .local_rank = l->local_rank,
-        .parts = {stage_part(s, CHEX_PART_TRAIN, at, p->first, p->end),
-                  stage_part(s, CHEX_PART_VAL, at, p->val_first, p->val_end)},
-        .part_count = p->val_rows ? 2 : 1,
-        .look = in->config->plan_only,
-        .stop = in->world->stop,
-        .group = in->world->coll->group,
-        .waits = waits,
-        .copied = copied,
-        .arg = in};
+    struct chex_stage_config stage = {.source = s->sources.set[at].dir,
+                                      .dir = in->config->stage,
+                                      .job = l->job_id,
+                                      .node = l->node,
+                                      .local_rank = l->local_rank,
+                                      .look = in->config->plan_only,
+                                      .stop = in->world->stop,
+                                      .group = in->world->coll->group,
+                                      .waits = waits,
+                                      .copied = copied,
+                                      .arg = in};
+    add_stage_parts(s, CHEX_PART_TRAIN, at, p->first, p->end, &stage);
+    if (p->val_rows)
+        add_stage_parts(s, CHEX_PART_VAL, at, p->val_first, p->val_end, &stage);
     return chex_stage_create(&stage, out, err);
 }
 
@@ -203,8 +209,12 @@ enum chex_status chex_train_input_same(const struct chex_train_input *in, struct
 
 enum chex_status chex_train_input_select(struct chex_train_input *in, struct chex_error *err) {
     const struct chex_train_config *c = in->config;
-    const struct chex_selection_config selection = {c->data_dir, c->findings, c->uncertain,
-                                                    c->where, c->data_weights};
+    const struct chex_selection_config selection = {.data = c->data_dir,
+                                                    .findings = c->findings,
+                                                    .uncertain = c->uncertain,
+                                                    .where = c->where,
+                                                    .weights = c->data_weights,
+                                                    .fold = c->fold};
     return in->selection ? CHEX_OK : chex_selection_create(&selection, &in->selection, err);
 }
 

@@ -61,7 +61,7 @@ static enum chex_status describe_sets(struct chex_session *s, struct chex_error 
     const struct chex_selection *now = s->input.selection;
     const size_t count = (size_t)now->sources.count;
     s->members = chex_alloc_zeroed(count, CHEX_MEMBERS_BYTES + 2);
-    s->trained_split = chex_alloc_zeroed(count, 8);
+    s->trained_split = chex_alloc_zeroed(count, 16);
     if (!s->members || !s->trained_split)
         return chex_error_memory(err, "--data");
     for (size_t i = 0; i < count; i++) {
@@ -69,7 +69,7 @@ static enum chex_status describe_sets(struct chex_session *s, struct chex_error 
         chex_members_text(now->source[i].manifest, members);
         strcat(strcat(s->members, i ? "; " : ""), members);
         strcat(strcat(s->trained_split, i ? "+" : ""),
-               chex_split_names[now->source[i].split[CHEX_PART_TRAIN]]);
+               chex_splits_name(now->source[i].splits[CHEX_PART_TRAIN]));
     }
     return CHEX_OK;
 }

@@ -23,6 +23,7 @@
 #include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
+#include "shard/folds.h"
 #include "train/loss_weights.h"
 #include "train/schedule.h"
 #include "train/watch/save_before_end.h"
@@ -33,6 +34,7 @@ struct chex_train_config {
     /* --data: a folder of shards, or several sets; --findings, --uncertain and --where as typed,
      * NULL: not given (shard/selection.h) */
     const char *data_dir, *findings, *uncertain, *where, *data_weights;
+    struct chex_fold fold; /* --folds and --fold */
     const char *output_dir;
     int model;                     /* of chex_net_names */
     const char *engine;            /* derived: a spec for chex_engine_create */

@@ -203,7 +203,7 @@ refuse 3 'run: no manifest.json: this is the output of chex-train' --data run
 refuse 3 'shards/manifest.json: a file, expected the folder of a set of shards' --data shards/manifest.json
 refuse 3 'shards/test: .*expected the folder above it' --data shards/test
 refuse 3 'is .chexnet-shard., expected .chexnet-checkpoint.' --checkpoint "$(ls shards/test/*.h5 | head -n 1)"
-refuse 2 "'tset' is not valid: expected one of train, val, test, all; did you mean test" --split tset
+refuse 2 "'tset' is not valid: expected one of train, val, test, all, fold; did you mean test" --split tset
 refuse 2 "unexpected word 'shards': chex-eval takes options only; try 'chex-eval --help'" shards
 head -c 1000000 run/last.h5 >cut.h5
 refuse 3 'cut.h5' --checkpoint cut.h5

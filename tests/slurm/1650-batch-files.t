@@ -51,7 +51,7 @@ ends "$job" "eval.sbatch evaluates"
 ok $? "eval.sbatch leaves the table of AUROCs"
 
 # A sweep.
-printf '%s\n' "--lr 1e-3 --seed 7" "--lr 1e-4 --seed 8" >options
+printf '%s\n' "--lr 1e-3 --seed 7" "--lr 1e-4 --seed 8 --folds 2 --fold 2" >options
 job=$(CHEX_ENGINE=cpu CHEX_THREADS=1 batch --array=1-2 --cpus-per-task=1 --gpus-per-node=0 --time=20 \
     "$SOURCE/slurm/sweep.sbatch" shards sweep options "${tiny[@]}")
 ends "${job}_1" "the first task of sweep.sbatch ends well"
@@ -60,4 +60,6 @@ is "$(grep -hoE '"(lr|seed)": "[0-9.]*"' sweep/1/config.json sweep/2/config.json
     '"lr": "0.001""seed": "7""lr": "0.0001""seed": "8"' "each task has its line of options"
 is "$(grep -m 1 '"mean"' sweep/*/eval/auroc.json | cut -d: -f1,2 | tr -d ' \n')" \
     'sweep/1/eval/auroc.json:"mean"sweep/2/eval/auroc.json:"mean"' "one grep prints the table of the sweep"
+is "$(grep -hoE '"(split|checkpoint)": "(fold|sweep)[^"]*"' sweep/2/eval/auroc.json | tr -d '\n')" \
+    '"checkpoint": "sweep/2/last.h5""split": "fold 2 of 2"' "a network of a fold is evaluated on the fold that it did not see"
 done_testing

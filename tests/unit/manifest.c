@@ -193,9 +193,10 @@ static void check_set(void) {
                                (int)(b_at - rows_at - 9), rows_at + 9, cut,
                                b_at + strlen("},{\"file\":\"train/b.h5\""));
     write_text(two);
-    OK_STATUS(chex_set_open_whole(dir, 0, SIZE_MAX, &set, &err), CHEX_E_DATA, err,
-              "b.h5: of split 'train', the manifest says 'test'");
-    OK_STATUS(chex_set_open_whole(dir, 0, 8, &set, &err), CHEX_OK, err, NULL);
+    const struct chex_splits every = {0, CHEX_SPLIT_COUNT};
+    OK_STATUS(chex_set_open_splits(dir, every, 0, SIZE_MAX, NULL, NULL, &set, &err), CHEX_E_DATA,
+              err, "b.h5: of split 'train', the manifest says 'test'");
+    OK_STATUS(chex_set_open_splits(dir, every, 0, 8, NULL, NULL, &set, &err), CHEX_OK, err, NULL);
     OK(set->rows == 15 && set->shard_count == 2 && set->first[1] == 8 && set->split == CHEX_ALL &&
            set->shards[0] && !set->shards[1],
        "all splits as one: rows are numbered through, and only the shards asked for are open");

@@ -103,8 +103,8 @@ static json_t *data_json(const struct chex_session *s) {
                        CHEX_FIELD("source_digest", chex_set_source_digest(set)),
                        CHEX_FIELD_IF(only, "manifest_digest",
                                      json_incref(json_object_get(only, "manifest_digest"))),
-                       CHEX_FIELD("split", chex_split_names[set->split]),
-                       CHEX_FIELD("rows", set->rows), CHEX_FIELD("stored_px", set->size),
+                       CHEX_FIELD("split", s->trained_split), CHEX_FIELD("rows", set->rows),
+                       CHEX_FIELD("stored_px", set->size),
                        CHEX_FIELD_IF(sources->count > 1, "sets", json_incref(sets)));
 }
 

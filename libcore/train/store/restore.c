@@ -131,7 +131,7 @@ static enum chex_status other_set(const struct chex_session *s, const char *path
              (long long)json_integer_value(json_object_get(meta, "stored_size")), dir ? dir : "?");
     if (now->sources.count == 1)
         snprintf(is, sizeof is, "split %s of ",
-                 chex_split_names[now->source[0].split[CHEX_PART_TRAIN]]);
+                 chex_splits_name(now->source[0].splits[CHEX_PART_TRAIN]));
     return chex_error_set(
         err, CHEX_E_USAGE,
         "%s: it was trained on another set (%s) than %s--data %s (%zu "
@@ -150,6 +150,8 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
     if (st == CHEX_E_USAGE) /* an option may be of this start or of the run */
         return chex_error_prefix(err, st, "resuming from %s", path);
     CHEX_TRY(st);
+    CHEX_TRY(same_value(path, id, "folds", json_integer(s->config.fold.folds), err));
+    CHEX_TRY(same_value(path, id, "fold", json_integer(s->config.fold.number), err));
     const struct chex_selection *now = s->input.selection;
     if (!digest || strcmp(digest, now->source_digest) != 0 ||
         get_u64(id, "rows") != now->total[CHEX_PART_TRAIN] ||

@@ -47,7 +47,8 @@ static json_t *identity(const struct chex_session *s) {
         CHEX_MEMBER(c, shuffle_block), CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
         CHEX_FIELD("rows", s->input.selection->total[CHEX_PART_TRAIN]),
         CHEX_FIELD("source_digest", s->input.selection->source_digest),
-        CHEX_FIELD("where", c->where ? c->where : ""), CHEX_FIELD("uncertain", chex_save_policy(c)),
+        CHEX_FIELD("where", c->where ? c->where : ""), CHEX_FIELD("folds", c->fold.folds),
+        CHEX_FIELD("fold", c->fold.number), CHEX_FIELD("uncertain", chex_save_policy(c)),
         CHEX_FIELD("data_weights", c->data_weights ? c->data_weights : ""),
         CHEX_FIELD("opt", chex_optim_names[c->update.optim]));
 }
@@ -78,6 +79,12 @@ static char *meta_text(const struct chex_session *s) {
         CHEX_FIELD("options", chex_save_options(s)));
     if (kernels)
         json_object_set_new(meta, "cuda_choices", kernels);
+    if (s->config.fold.folds) {
+        char fold[CHEX_FOLD_BYTES];
+        snprintf(fold, sizeof fold, CHEX_FOLD_FORM, s->config.fold.number, s->config.fold.folds,
+                 (unsigned long long)s->input.selection->fold_facts.digest);
+        json_object_set_new(meta, "fold", json_string(fold));
+    }
     json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
     json_object_set(meta, "loss", json_object_get(s->config.options, "loss"));
     char *text =
