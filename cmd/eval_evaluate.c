@@ -19,6 +19,8 @@ static const struct chex_opt evaluate_opts[] = {
            .choices = chex_eval_split_names,
            .help = "part of the data; all: every part that there is; fold: what --fold left out of "
                    "the training, and the default for such a network"),
+    OPTION("where", STRING, EVAL_AT(where), .metavar = "CONDITIONS",
+           .help = "evaluate the images that meet all conditions, such as view=PA,age>=18,sex=F"),
     OPTION("allow-overlap", FLAG, EVAL_AT(allow_overlap),
            .help = "evaluate images that the network was trained on"),
     OPTION_GROUP("Network"),
