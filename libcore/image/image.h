@@ -9,8 +9,9 @@
  * - Colour becomes (19595 R + 38470 G + 7471 B + 32768) >> 16. Palettes are resolved.
  * - Grey of 1, 2 and 4 bits is scaled to 0..255.
  * - Alpha, transparency, gamma and colour profiles are ignored.
- * - One difference: 16-bit samples keep the high byte (v >> 8), for grey too. Pillow clips grey
- *   above 255 to white.
+ * - One difference: grey PNG of 16 bits. CHEX_IMAGE_PNG16 of the values becomes 0..255, rounded
+ * half up, because many files use 12 or 14 of the bits. Pillow clips grey above 255 to white.
+ * - Colour of 16 bits keeps the high byte (v >> 8), as in Pillow.
  *
  * JPEG: 8 bits, one component (grey) or three, baseline or progressive.
  * - Colour is converted through RGB, as in Pillow, not taken from the Y channel.
@@ -56,6 +57,9 @@ enum {
     CHEX_IMAGE_MAX_PIXELS = 256 << 20,
     CHEX_IMAGE_MAX_FILE_BYTES = 1 << 30,
 };
+
+/* The window of grey PNG files of 16 bits, for manifests: quantiles of the pixels. */
+#define CHEX_IMAGE_PNG16 "0.1 % to 99.9 %"
 
 /* What the file says about its image besides the pixels. Only DICOM has the texts, "" otherwise. */
 enum { CHEX_IMAGE_UID_BYTES = 65, CHEX_IMAGE_VIEW_BYTES = 17 };

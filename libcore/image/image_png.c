@@ -26,7 +26,9 @@ struct job {
     enum chex_status status; /* not CHEX_OK: a fault found here, not by libpng */
     png_structp png;
     png_infop info;
-    uint8_t *row;      /* one row from libpng: 8 bits, 1 or 3 channels */
+    uint8_t *rows;   /* one row from libpng, or all; 8 bits, 1 or 3 channels, or 16 bits, grey */
+    uint32_t *count; /* of each value of 16 bits, then its pixel */
+    int passes;
     char message[128]; /* libpng's error that ended the job */
     char damaged[128]; /* libpng's warning about damaged pixel data, or "" */
 };
@@ -73,11 +75,16 @@ static enum chex_status check_header(const struct job *job) {
                                  job->size, job->err);
 }
 
+/* Grey of 16 bits stays so; colour becomes 8 bits. */
 static void set_output_grey_or_rgb(struct job *job) {
+    const uint16_t little_endian = 1;
     int colour = png_get_color_type(job->png, job->info);
     int bits = png_get_bit_depth(job->png, job->info);
-    if (bits == 16)
+    if (bits == 16 && colour & PNG_COLOR_MASK_COLOR)
         png_set_strip_16(job->png); // v >> 8
+    else if (bits == 16 && *(const uint8_t *)&little_endian)
+        png_set_swap(job->png);
+    job->passes = png_set_interlace_handling(job->png);
     if (colour == PNG_COLOR_TYPE_PALETTE)
         png_set_palette_to_rgb(job->png);
     else if (colour == PNG_COLOR_TYPE_GRAY && bits < 8)
@@ -86,37 +93,62 @@ static void set_output_grey_or_rgb(struct job *job) {
     png_read_update_info(job->png, job->info);
 }
 
-/* Reads one pass of an interlaced image and copies its pixels to their positions. Only one row of
- * scratch memory is needed. */
-static void read_pass(struct job *job, int pass, int channels) {
-    struct chex_image *image = job->image;
-    png_uint_32 w = (png_uint_32)image->width, h = (png_uint_32)image->height;
-    png_uint_32 cols = PNG_PASS_COLS(w, pass), rows = PNG_PASS_ROWS(h, pass);
-    if (!cols || !rows)
-        return;
-    for (png_uint_32 y = 0; y < rows; y++) {
-        png_read_row(job->png, job->row, NULL);
-        uint8_t *out = image->pixels + (size_t)PNG_ROW_FROM_PASS_ROW(y, pass) * w;
-        if (channels == 3) {
-            chex_grey_note_row(job->row, 3, cols, PNG_ROW_FROM_PASS_ROW(y, pass), &image->about);
-            chex_grey_of_colour(job->row, 3, cols, job->row);
-        }
-        for (png_uint_32 x = 0; x < cols; x++)
-            out[PNG_COL_FROM_PASS_COL(x, pass)] = job->row[x];
+/* Maps the values from the 0.1 % quantile to the 99.9 % quantile to 0..255, rounded half up. So few
+ * pixels, such as those of a dead detector element, do not decide. If the quantiles are equal, the
+ * least and the greatest value are taken. */
+static void apply_window(struct job *job, const uint16_t *value) {
+    enum { VALUES = 1 << 16 };
+    const size_t pixels = (size_t)job->image->width * (size_t)job->image->height;
+    uint32_t *of = job->count = png_malloc(job->png, VALUES * sizeof *of);
+    size_t low, high, skip = pixels / 1000;
+    memset(of, 0, VALUES * sizeof *of);
+    for (size_t i = 0; i < pixels; i++)
+        of[value[i]]++;
+    for (;; skip = 0) {
+        size_t below = 0, above = 0;
+        for (low = 0; (below += of[low]) <= skip;)
+            low++;
+        for (high = VALUES - 1; (above += of[high]) <= skip;)
+            high--;
+        if (low < high || !skip)
+            break;
     }
+    for (size_t v = 0; v < VALUES; v++)
+        of[v] = v <= low    ? 0
+                : v >= high ? 255
+                            : (uint32_t)((2 * 255 * (v - low) + high - low) / (2 * (high - low)));
+    for (size_t i = 0; i < pixels; i++)
+        job->image->pixels[i] = (uint8_t)of[value[i]];
 }
 
-static void read_rows(struct job *job, int channels) {
-    struct chex_image *image = job->image;
-    size_t w = (size_t)image->width;
-    for (int y = 0; y < image->height; y++) {
-        uint8_t *out = image->pixels + (size_t)y * w;
-        png_read_row(job->png, channels == 1 ? out : job->row, NULL);
-        if (channels == 3) {
-            chex_grey_note_row(job->row, 3, w, (size_t)y, &image->about);
-            chex_grey_of_colour(job->row, 3, w, out);
-        }
+static void put_row(struct job *job, int y, const uint8_t *row, int channels) {
+    const size_t w = (size_t)job->image->width;
+    uint8_t *out = job->image->pixels + (size_t)y * w;
+    if (channels == 1) {
+        memcpy(out, row, w);
+        return;
     }
+    chex_grey_note_row(row, 3, w, (size_t)y, &job->image->about);
+    chex_grey_of_colour(row, 3, w, out);
+}
+
+/* Interlaced images, and grey of 16 bits, are read as a whole. */
+static void read_pixels(struct job *job, int channels, bool deep) {
+    const size_t bytes = png_get_rowbytes(job->png, job->info);
+    const int h = job->image->height;
+    const bool whole = deep || job->passes > 1;
+    job->rows = png_malloc(job->png, whole ? bytes * (size_t)h : bytes);
+    for (int pass = 0; pass < job->passes; pass++)
+        for (int y = 0; y < h; y++) {
+            uint8_t *row = job->rows + (whole ? bytes * (size_t)y : 0);
+            png_read_row(job->png, row, NULL);
+            if (!whole)
+                put_row(job, y, row, channels);
+        }
+    if (deep)
+        apply_window(job, (const uint16_t *)(const void *)job->rows);
+    for (int y = 0; whole && !deep && y < h; y++)
+        put_row(job, y, job->rows + bytes * (size_t)y, channels);
 }
 
 static void read_image(struct job *job) {
@@ -132,18 +164,13 @@ static void read_image(struct job *job) {
     int width = (int)png_get_image_width(png, job->info);
     int height = (int)png_get_image_height(png, job->info);
     int channels = png_get_channels(png, job->info);
-    bool interlaced = png_get_interlace_type(png, job->info) != PNG_INTERLACE_NONE;
-    if ((channels != 1 && channels != 3) || png_get_bit_depth(png, job->info) != 8)
+    int bits = png_get_bit_depth(png, job->info);
+    if ((channels != 1 && channels != 3) || (bits != 8 && (bits != 16 || channels != 1)))
         png_error(png, "a colour type that is neither grey nor RGB");
     job->status = chex_image_reserve(job->image, width, height, job->err);
     if (job->status != CHEX_OK)
         png_longjmp(png, 1);
-    job->row = png_malloc(png, png_get_rowbytes(png, job->info));
-    if (interlaced)
-        for (int pass = 0; pass < PNG_INTERLACE_ADAM7_PASSES; pass++)
-            read_pass(job, pass, channels);
-    else
-        read_rows(job, channels);
+    read_pixels(job, channels, bits == 16);
     png_read_end(png, NULL);
     if (job->damaged[0])
         png_error(png, job->damaged);
@@ -165,7 +192,8 @@ static enum chex_status decode_by_libpng(struct job *job) {
         return chex_error_memory(job->err, "%s", job->name);
     }
     bool done = run_guarded(job, read_image);
-    png_free(job->png, job->row);
+    png_free(job->png, job->rows);
+    png_free(job->png, job->count);
     png_destroy_read_struct(&job->png, &job->info, NULL);
     if (done)
         return CHEX_OK;

@@ -35,22 +35,13 @@
  * overlap with decoding. */
 enum { PREFETCH_PER_WORKER = 8, PREFETCH_MAX = 256 };
 
-/* An image without a pixel above DARK_MAX is reported as nearly black. The usual cause: 12-bit or
- * 14-bit values in a 16-bit PNG. Only the upper 8 bits are used, which are at most 15 or 63. */
-enum { DARK_MAX = 63 };
-
-struct dark {
-    size_t count, row; /* row: the first dark image in the label table */
-};
-
 struct job { /* one shard */
     const struct chex_create *c;
     struct chex_store_shard *to;
     const struct chex_layout_shard *shard;
-    pthread_mutex_t lock; /* over writer (its creation), sum and dark */
+    pthread_mutex_t lock; /* over writer (its creation) and sum */
     struct chex_shard_writer *writer;
-    uint64_t sum[2]; /* of the image files' hashes */
-    struct dark dark;
+    uint64_t sum[2];     /* of the image files' hashes */
     atomic_size_t left;  /* items that are not done */
     atomic_bool has_bad; /* the shard will not be finished; images are only checked */
 };
@@ -68,7 +59,6 @@ struct build {
     pthread_mutex_t lock; /* guards the members below */
     struct chex_bad_row *bad;
     size_t bad_count, bad_capacity;
-    struct dark dark; /* of finished shards */
 };
 
 static void describe_row(const void *arg, size_t i, struct chex_shard_row *out) {
@@ -139,22 +129,6 @@ static void add_hash(struct job *j, const uint64_t hash[2]) {
     pthread_mutex_unlock(&j->lock);
 }
 
-static void add_dark(struct dark *sum, struct dark more) {
-    if (more.count && (!sum->count || more.row < sum->row))
-        sum->row = more.row;
-    sum->count += more.count;
-}
-
-/* Counts the image if it is nearly black. The loop usually ends at the first pixels. */
-static void count_if_dark(struct job *j, size_t row, const uint8_t *pixels, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (pixels[i] > DARK_MAX)
-            return;
-    pthread_mutex_lock(&j->lock);
-    add_dark(&j->dark, (struct dark){1, row});
-    pthread_mutex_unlock(&j->lock);
-}
-
 /* Decodes and resizes one image into the worker's row buffer. CHEX_E_DATA: the image is bad. */
 static enum chex_status convert(struct build *b, struct job *j, size_t i,
                                 struct chex_convert_worker *w, struct chex_error *err) {
@@ -216,9 +190,6 @@ static enum chex_status finish_job(struct build *b, struct job *j, struct chex_e
     }
     snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
              (unsigned long long)j->sum[1]);
-    pthread_mutex_lock(&b->lock);
-    add_dark(&b->dark, j->dark);
-    pthread_mutex_unlock(&b->lock);
     CHEX_TRY(chex_shard_finish(writer, digest, err));
     j->to->finished = true;
     return CHEX_OK;
@@ -247,7 +218,6 @@ static enum chex_status take_image(struct build *b, struct job *j, size_t i,
     CHEX_TRY(convert(b, j, i, w, err));
     if (atomic_load(&j->has_bad))
         return CHEX_OK;
-    count_if_dark(j, j->shard->rows[i], w->row, (size_t)w->size * (size_t)w->size);
     set_original(b, j, i, w);
     return chex_shard_put(j->writer, i, w->row, err);
 }
@@ -327,15 +297,6 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
     return st;
 }
 
-static void warn_about_dark(const struct chex_create *c, const struct dark *d) {
-    if (d->count && !c->origin)
-        chex_warn(
-            "%zu images are stored nearly black, without a pixel above %d of 255, such as %s: look "
-            "at the files; values of 12 or 14 bits in 16-bit PNG files must be scaled to 16 bits "
-            "first",
-            d->count, DARK_MAX, c->table->rows[d->row].image_id);
-}
-
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err) {
     struct build b = {.c = c};
@@ -352,7 +313,6 @@ enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **
         *bad_out = b.bad;
         *count_out = b.bad_count;
         b.bad = NULL;
-        warn_about_dark(c, &b.dark);
     }
     build_free(&b);
     return st;

@@ -109,6 +109,7 @@ static bool describe(const struct chex_create *c, const char *digest, const char
                  {&m->label_format, facts.label_format},
                  {&m->uncertain, facts.uncertain},
                  {&m->split_mode, facts.split_mode},
+                 {&m->png16, facts.png16},
                  {&m->source_digest, old ? old->source_digest : digest},
                  {&m->labels_digest, old ? old->labels_digest : labels_digest}};
     m->size = (int)c->o->size;

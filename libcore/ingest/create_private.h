@@ -97,7 +97,7 @@ const char *chex_create_difference(const struct chex_create *c, size_t row,
 
 /* What the new manifest says; in reshard as in the old one. */
 struct chex_create_facts {
-    const char *resize, *label_format, *uncertain, *split_mode;
+    const char *resize, *label_format, *uncertain, *split_mode, *png16;
 };
 struct chex_create_facts chex_create_facts(const struct chex_create *c);
 

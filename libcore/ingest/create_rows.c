@@ -50,8 +50,8 @@ struct chex_create_facts chex_create_facts(const struct chex_create *c) {
     const struct chex_manifest *old = c->origin ? c->origin->manifest : NULL;
     if (old)
         return (struct chex_create_facts){old->resize, old->label_format, old->uncertain,
-                                          old->split_mode};
+                                          old->split_mode, old->png16 ? old->png16 : "unknown"};
     return (struct chex_create_facts){CHEX_RESIZE_NAME, c->table->format,
                                       chex_uncertain_names[c->o->uncertain],
-                                      chex_split_mode_names[c->o->split_mode]};
+                                      chex_split_mode_names[c->o->split_mode], CHEX_IMAGE_PNG16};
 }

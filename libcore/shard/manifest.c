@@ -43,6 +43,7 @@ void chex_manifest_free(struct chex_manifest *m) {
     free(m->label_format);
     free(m->uncertain);
     free(m->split_mode);
+    free(m->png16);
     free(m->source_digest);
     free(m->labels_digest);
     free(m);
@@ -257,6 +258,8 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
     CHEX_TRY(get_text(root, where, "label_format", &m->label_format, err));
     CHEX_TRY(get_text(root, where, "uncertain", &m->uncertain, err));
     CHEX_TRY(get_text(root, where, "split_mode", &m->split_mode, err));
+    if (json_object_get(root, "png16"))
+        CHEX_TRY(get_text(root, where, "png16", &m->png16, err));
     CHEX_TRY(get_text(root, where, "source_digest", &m->source_digest, err));
     CHEX_TRY(get_text(root, where, "labels_digest", &m->labels_digest, err));
     return read_splits(root, where, m, err);
@@ -384,6 +387,8 @@ enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest
         "seed", (json_int_t)m->seed, "source_digest", m->source_digest, "labels_digest",
         m->labels_digest, "rejected", (json_int_t)m->rejected, "splits", splits);
     char digest[CHEX_HASH128_HEX_BYTES], *text = NULL;
+    if (root && m->png16)
+        json_object_set_new(root, "png16", json_string(m->png16));
     if (root && content_digest(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)
         text = json_dumps(root, JSON_INDENT(1));

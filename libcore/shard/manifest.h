@@ -38,6 +38,7 @@ struct chex_manifest {
     int size;
     char *resize, *tool_version, *label_format, *uncertain, *split_mode, *source_digest;
     char *labels_digest; /* chex_hash128_hex of the label file */
+    char *png16;         /* window of grey PNG files of 16 bits (image/image.h); NULL: not stated */
     uint64_t seed;
     size_t rejected;
     bool altered; /* set by chex_manifest_read: the content does not match the manifest's digest */

@@ -379,11 +379,10 @@ static enum chex_status divide(struct chex_selection *s, const uint8_t *records,
 /* From the folds of the rows: which rows each part keeps. */
 static void keep_folds(struct chex_selection *s) {
     uint8_t *val = s->keep + s->total[CHEX_PART_TRAIN];
-    for (size_t row = 0; row < s->total[CHEX_PART_VAL]; row++) {
-        if (!s->evaluation)
-            s->keep[row] = val[row] && val[row] != s->fold.number;
+    for (size_t row = 0; row < s->total[CHEX_PART_TRAIN]; row++)
+        s->keep[row] = val[row] && val[row] != s->fold.number;
+    for (size_t row = 0; row < s->total[CHEX_PART_VAL]; row++)
         val[row] = val[row] == s->fold.number;
-    }
 }
 
 /* Fills s->keep on all ranks. Each rank judges an equal share of the rows. */

@@ -34,15 +34,12 @@ error_line "mixed/00000002_000.jpg: libjpeg: 4 components \(CMYK or YCCK\)" "CMY
 expect_status 0 shard mixed --output c --max-bad 1
 like "$(out)" "1 image left out" "a bad image may be left out"
 
-# A 16-bit PNG whose value is 4095, the most of 12 bits.
-add dark png/grey-8.png jpeg/grey.jpg
-base64 -d >dark/00000001_000.png <<'END'
-iVBORw0KGgoAAAANSUhEUgAAAAEAAAABEAAAAABq7kcWAAAAC0lEQVR4nGPg/w8AASABD39UiCMAAAAASUVORK5CYII=
-END
-expect_status 0 shard dark --output k
-like "$(err)" "warn: 1 images are stored nearly black, without a pixel above 63 of 255, such as 00000001_000.png: look at the files; values of 12 or 14 bits in 16-bit PNG" "12 bits in 16 are warned of"
+# A grey PNG of 16 bits gets a window.
+add deep png/grey-16-hot.png jpeg/grey.jpg
+expect_status 0 shard deep --output k
+like "$(cat k/manifest.json)" '"png16": "0.1 % to 99.9 %"' "the manifest has the window of PNG files of 16 bits"
 expect_status 0 chex-shard reshard k --output k1 --shards 1
-unlike "$(err)" "nearly black" "the warning appears once"
+like "$(cat k1/manifest.json)" '"png16": "0.1 % to 99.9 %"' "resharding keeps it"
 
 add dicom dicom/mono2-12-window.dcm dicom/mono1-16.dcm jpeg/grey.jpg
 expect_status 4 env CHEX_LIBDIR=/nonexistent chex-shard --images dicom --labels dicom.txt \

@@ -5,7 +5,7 @@
 
 png/: one small file of every colour type, depth and interlacing, written by the few lines below
 (Pillow writes too few kinds), and expected.txt: name, width, height and the grey pixels in hex as
-Pillow's convert("L") has them; 16-bit grey as value >> 8, because Pillow clips it instead.
+Pillow's convert("L") has them; grey of 16 bits by the window of image_png.c, because Pillow clips it.
 resize.txt: from, to and the FNV-1a digest of Pillow's BILINEAR result for the picture of picture(),
 rows first and columns second as Pillow up to 12.2 always does (13.0 picks the cheaper order: the
 tall sizes differ there, see tests/unit/resize.c).
@@ -61,6 +61,9 @@ def write_png(path, colour, depth, interlaced, extra=b""):
     rng = np.random.default_rng(colour * 100 + depth)
     limit = min(2**depth, 12) if colour == 3 else 2**depth
     samples = rng.integers(0, limit, (HEIGHT, WIDTH, channels))
+    if path.endswith("-hot.png"):  # 12 of 16 bits and a dead element, in 1,023 pixels
+        samples = rng.integers(300, 4096, (31, 33, channels))
+        samples[7, 5], samples[20, 30] = 65535, 0
     pixel_bytes = max(1, channels * depth // 8)
     passes = ADAM7 if interlaced else [(0, 0, 1, 1)]
     stream = b""
@@ -69,7 +72,7 @@ def write_png(path, colour, depth, interlaced, extra=b""):
         if part.shape[0] and part.shape[1]:
             stream += filter_rows(pack(part.reshape(part.shape[0], -1), depth), pixel_bytes, i)
     data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(
-        ">IIBBBBB", WIDTH, HEIGHT, depth, colour, 0, 0, int(interlaced)))
+        ">IIBBBBB", samples.shape[1], samples.shape[0], depth, colour, 0, 0, int(interlaced)))
     if colour == 3:
         data += chunk(b"PLTE", rng.integers(0, 256, 3 * limit, dtype=np.uint8).tobytes())
     packed = zlib.compress(stream, 9)
@@ -79,6 +82,16 @@ def write_png(path, colour, depth, interlaced, extra=b""):
     with open(path, "wb") as f:
         f.write(data)
     return samples
+
+
+def window(v):
+    """The values from the 0.1 % to the 99.9 % quantile as 0..255, rounded half up."""
+    sorted_v = np.sort(v.ravel())
+    skip = sorted_v.size // 1000
+    low, high = sorted_v[skip], sorted_v[-1 - skip]
+    if low == high:
+        low, high = sorted_v[0], sorted_v[-1]
+    return ((510 * (np.clip(v, low, high) - low) + high - low) // (2 * (high - low))).astype(np.uint8)
 
 
 def record_png(folder):
@@ -93,16 +106,18 @@ def record_png(folder):
               ("rgb-8-trns", 2, 8, False, chunk(b"tRNS", b"\0\1\0\2\0\3")),
               ("palette-4-trns", 3, 4, False, chunk(b"tRNS", b"\0\x80\xff")),
               ("palette-8-trns-adam7", 3, 8, True, chunk(b"tRNS", b"\0\x80\xff")),
+              ("grey-16-hot", 0, 16, False, b""),
+              ("grey-alpha-16-adam7-hot", 4, 16, True, b""),
               ("grey-8-gamma", 0, 8, False, chunk(b"gAMA", struct.pack(">I", 100000)))]
     with open(os.path.join(folder, "expected.txt"), "w") as out:
         for name, colour, depth, interlaced, extra in files:
             path = os.path.join(folder, name + ".png")
             samples = write_png(path, colour, depth, interlaced, extra)
-            if (colour, depth) == (0, 16):
-                grey = (samples[:, :, 0] >> 8).astype(np.uint8)
+            if colour in (0, 4) and depth == 16:
+                grey = window(samples[:, :, 0])
             else:
                 grey = np.asarray(Image.open(path).convert("L"))
-            out.write(f"{name} {WIDTH} {HEIGHT} {grey.tobytes().hex()}\n")
+            out.write(f"{name} {grey.shape[1]} {grey.shape[0]} {grey.tobytes().hex()}\n")
 
 
 def picture(w, h):

@@ -130,9 +130,9 @@ static inline void check_recorded_pixels(const char *folder, const char *ending,
     int count = 0;
     MUST(chex_fs_read(data_path("%s/expected.txt", folder), 1 << 20, &text, NULL, &err));
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char name[64], hex[1024];
+        char name[64], hex[4096];
         int w, h;
-        BAIL_UNLESS(sscanf(line, "%63s %d %d %1023s", name, &w, &h, hex) == 4, "%s", line);
+        BAIL_UNLESS(sscanf(line, "%63s %d %d %4095s", name, &w, &h, hex) == 4, "%s", line);
         memset(&err, 0, sizeof err);
         const enum chex_status st =
             image_load(reader, data_path("%s/%s.%s", folder, name, ending), &image, &err);
