@@ -16,8 +16,8 @@ static const struct chex_opt options[] = {
                    "each as DIR or NAME=DIR"),
     OPTION("findings", STRING, AT(config.findings), .basic = true, .metavar = "NAME,...",
            .of_run = true,
-           .help = "findings to train on, in the order of the network's outputs; without it, all "
-                   "findings of the data"),
+           .help = "findings to train on, in the order of the network's outputs; NAME=A|B is the "
+                   "union of others; without it, all findings of the data"),
     OPTION("uncertain", STRING, AT(config.uncertain), .basic = true, .def = "ignore",
            .metavar = "POLICY|FINDING=POLICY,...", .of_run = true,
            .help = "uncertain labels: ignore (no loss), zeros, ones, or smooth:X (target X of the "

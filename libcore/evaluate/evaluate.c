@@ -42,7 +42,6 @@ struct evaluation {
     unsigned long long fold_digest; /* of the training */
     char part[CHEX_FOLD_BYTES];     /* the same: "split test", "fold 2 of 5" */
     struct chex_eval_done *done;    /* (sets.count) on rank 0 */
-    char **digests;                 /* (sets.count) source digests of the sets so far */
     int *set_class;     /* (classes of the network), or NULL; see struct chex_eval_config */
     char **first_names; /* (first_count) classes of the first set, if the network names none */
     int first_count;
@@ -265,9 +264,10 @@ static enum chex_status choose_fold(struct evaluation *e, const struct chex_mani
     if (has_fold && trained_set(&e->network.about, m->source_digest, split) >= 0)
         return CHEX_OK;
     *fold_out = (struct chex_fold){0};
-    return !asked ? CHEX_OK
-                  : chex_error_set(err, CHEX_E_DATA, "--split fold: %s was not trained on %s",
-                                   e->s->checkpoint, has_fold ? e->data : "folds of a set");
+    return !asked
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_DATA, "--split fold: %s was not trained on folds of %s",
+                                e->s->checkpoint, e->data);
 }
 
 /* Chooses the split. If a set has only `all`, it is used without --split all. */
@@ -300,7 +300,10 @@ static enum chex_status choose_split(const struct evaluation *e, const struct ch
 static enum chex_status describe_rows(struct evaluation *e, int at, struct chex_error *err) {
     struct chex_manifest *m = NULL;
     struct chex_splits splits = {0};
-    struct chex_selection_config c = {.data = e->data, .where = e->s->where, .evaluated = &splits};
+    struct chex_selection_config c = {.data = e->data,
+                                      .findings = e->network.about.unions,
+                                      .where = e->s->where,
+                                      .evaluated = &splits};
     CHEX_TRY(chex_manifest_read(e->data, &m, err));
     enum chex_status st = choose_fold(e, m, &c.fold, err);
     if (st == CHEX_OK && !c.fold.folds)

@@ -29,17 +29,9 @@ static bool append(void *array, size_t count, const void *more, size_t more_coun
     return true;
 }
 
-/* Rows that state no fold are of this one. */
-static enum chex_status state_fold(struct chex_predictions *t, int fold, struct chex_error *err) {
-    CHEX_TRY(chex_predictions_add_facts(t, err));
-    for (size_t i = 0; i < t->rows; i++)
-        t->facts[i].fold = t->facts[i].fold ? t->facts[i].fold : fold;
-    return CHEX_OK;
-}
-
-/* Moves the rows of a table to the end of another. */
-static enum chex_status add_table(struct chex_predictions *to, struct chex_predictions *from,
-                                  const char *path, struct chex_error *err) {
+/* Moves the rows of `from` to the end of `to`; both have facts. */
+static enum chex_status add_rows(struct chex_predictions *to, struct chex_predictions *from,
+                                 const char *path, struct chex_error *err) {
     const size_t classes = (size_t)to->classes, a = to->rows, b = from->rows;
     bool same = to->classes == from->classes && !to->patient_id == !from->patient_id;
     for (size_t c = 0; same && c < classes; c++)
@@ -56,6 +48,21 @@ static enum chex_status add_table(struct chex_predictions *to, struct chex_predi
     to->rows += b;
     from->rows = 0; /* its texts belong to the other table now */
     return CHEX_OK;
+}
+
+/* Adds table number `fold`, and takes it over. Rows that state no fold are of this one. */
+static enum chex_status add_table(struct chex_predictions **all, struct chex_predictions *t,
+                                  const char *path, int fold, struct chex_error *err) {
+    enum chex_status st = chex_predictions_add_facts(t, err);
+    for (size_t i = 0; st == CHEX_OK && i < t->rows; i++)
+        t->facts[i].fold = t->facts[i].fold ? t->facts[i].fold : fold;
+    if (!*all) {
+        *all = t;
+        return st;
+    }
+    st = st == CHEX_OK ? add_rows(*all, t, path, err) : st;
+    chex_predictions_destroy(t);
+    return st;
 }
 
 /* CHEX_E_DATA if an image is there twice, or a patient in two folds. */
@@ -99,14 +106,10 @@ static enum chex_status read_predictions(const struct chex_eval_settings *s,
                 "of chex-eval",
                 path);
         CHEX_TRY(chex_predictions_read(path, (enum chex_score_kind)s->scores, &table, err));
-        enum chex_status st = one ? CHEX_OK : state_fold(table, ++tables, err);
-        if (!*out) {
+        if (one)
             *out = table;
-        } else {
-            st = st == CHEX_OK ? add_table(*out, table, path, err) : st;
-            chex_predictions_destroy(table);
-        }
-        CHEX_TRY(st);
+        else
+            CHEX_TRY(add_table(out, table, path, ++tables, err));
         at = at[n] ? at + n + 1 : NULL;
     }
     return one ? CHEX_OK : check_folds(*out, err);

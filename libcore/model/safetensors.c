@@ -54,6 +54,7 @@ static const struct {
              {"source_digest", offsetof(struct chex_safetensors_about, source_digest)},
              {"members", offsetof(struct chex_safetensors_about, members)},
              {"fold", offsetof(struct chex_safetensors_about, fold)},
+             {"unions", offsetof(struct chex_safetensors_about, unions)},
              {"weights", offsetof(struct chex_safetensors_about, weights)},
              {"deployment", offsetof(struct chex_safetensors_about, deployment)}};
 static char **text_of(const struct chex_safetensors_about *about, size_t i) {

@@ -26,6 +26,7 @@ struct chex_safetensors_about {
     char *model, *resize, *split, *source_digest;
     char *members;      /* see shard/members.h */
     char *fold;         /* of a training with --fold, see shard/folds.h */
+    char *unions;       /* --findings of a training, if it has unions (shard/selection.h) */
     char *weights;      /* "ema": the moving average of a training; "last": the last update */
     char **class_names; /* (classes) in the order of the head */
     int classes;

@@ -99,6 +99,10 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
     about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
     w->step = json_integer_value(json_object_get(json_object_get(meta, "position"), "step"));
     about->training = chex_training_facts(meta);
+    const char *findings =
+        json_string_value(json_object_get(json_object_get(meta, "options"), "findings"));
+    if (findings && strchr(findings, '=') && !(about->unions = strdup(findings)))
+        return chex_error_memory(err, NULL);
     about->model = strdup(c->model);
     if (!about->model || !copy_text(meta, "resize", &about->resize) ||
         !copy_text(meta, "split", &about->split) ||

@@ -5,6 +5,7 @@
  */
 #include "shard/folds.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,14 +34,6 @@ struct division {
     size_t *left;       /* (classes) positive patients without a fold */
     int64_t *need;      /* (folds, classes + 1) of positive patients; the last of images */
 };
-
-void chex_fold_record(bool chosen, const char *patient, const int8_t *labels, size_t classes,
-                      uint8_t *record_out) {
-    const uint64_t hash = chex_hash64(patient, strlen(patient));
-    record_out[0] = chosen;
-    memcpy(record_out + 1, &hash, sizeof hash);
-    memcpy(record_out + CHEX_FOLD_RECORD_HEAD, labels, classes);
-}
 
 static int by_key(const void *a, const void *b) {
     const struct item *x = a, *y = b;
@@ -91,17 +84,6 @@ static int neediest(const struct division *d, size_t what) {
     return best;
 }
 
-static void assign(struct division *d, size_t p, int fold) {
-    const uint8_t *positive = d->positive + p * d->classes;
-    int64_t *need = d->need + (size_t)fold * (d->classes + 1);
-    d->of[p].fold = (uint8_t)(fold + 1);
-    need[d->classes] -= (int64_t)d->of[p].images * d->folds;
-    for (size_t c = 0; c < d->classes; c++) {
-        need[c] -= positive[c] * d->folds;
-        d->left[c] -= positive[c];
-    }
-}
-
 /* The finding with the fewest positive patients left; d->classes: none is left. */
 static size_t rarest(const struct division *d) {
     size_t best = d->classes;
@@ -115,9 +97,19 @@ static void divide(struct division *d) {
     size_t what;
     do {
         what = rarest(d);
-        for (size_t p = 0; p < d->patients; p++)
-            if (!d->of[p].fold && (what == d->classes || d->positive[p * d->classes + what]))
-                assign(d, p, neediest(d, what));
+        for (size_t p = 0; p < d->patients; p++) {
+            const uint8_t *positive = d->positive + p * d->classes;
+            if (d->of[p].fold || (what < d->classes && !positive[what]))
+                continue;
+            const int fold = neediest(d, what);
+            int64_t *need = d->need + (size_t)fold * (d->classes + 1);
+            d->of[p].fold = (uint8_t)(fold + 1);
+            need[d->classes] -= (int64_t)d->of[p].images * d->folds;
+            for (size_t c = 0; c < d->classes; c++) {
+                need[c] -= positive[c] * d->folds;
+                d->left[c] -= positive[c];
+            }
+        }
     } while (what < d->classes);
 }
 

@@ -2,8 +2,7 @@
  *
  * Divides the patients of a set into K folds for cross-validation.
  *
- * Problem: with rare findings a random division leaves folds without a positive, and their AUROC is
- * undefined.
+ * Problem: a random division leaves folds without a positive of a rare finding.
  *
  * Idea: iterative stratification (Sechidis, Tsoumakas, Vlahavas 2011, algorithm 1) of whole
  * patients. A patient is positive for a finding if one image is. Again and again, the finding with
@@ -16,7 +15,6 @@
 #ifndef CHEX_SHARD_FOLDS_H
 #define CHEX_SHARD_FOLDS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,11 +31,9 @@ enum { CHEX_FOLDS_MOST = 64, CHEX_FOLD_BYTES = 48 };
  */
 #define CHEX_FOLD_FORM "%d of %d, %016llx"
 
-/* What the division needs of a row: a byte that is 1 if the row is chosen, the hash of its
- * patient's id, and its labels (classes). */
+/* A record of a row: a byte that is 1 if the row is chosen, the XXH3-64 of its patient's id, and
+ * its labels (classes). */
 enum { CHEX_FOLD_RECORD_HEAD = 1 + (int)sizeof(uint64_t) };
-void chex_fold_record(bool chosen, const char *patient, const int8_t *labels, size_t classes,
-                      uint8_t *record_out);
 
 struct chex_fold_facts {
     uint64_t digest;              /* of the patients in the fold */

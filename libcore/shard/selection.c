@@ -9,13 +9,14 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/search.h"
 #include "base/units.h"
 #include "label/classes.h"
 
 /* Neighbouring rows of a set that stay together in a selection of several sets. Large enough for a
  * disk with slow seeks (3 MB at 224 px), small enough to mix sets of a few thousand images. */
-enum { PIECE_ROWS = 64, MOST_USES = 1000 };
+enum { PIECE_ROWS = 64, MOST_USES = 1000, NO_PART = -2 };
 
 static void release_map(struct chex_row_map *m) {
     free(m->first);
@@ -33,6 +34,9 @@ void chex_selection_destroy(struct chex_selection *s) {
     }
     for (int c = 0; s->class_names && c < s->classes; c++)
         free(s->class_names[c]);
+    for (int c = 0; s->unions && c < s->classes; c++)
+        free(s->unions[c]);
+    free(s->unions);
     for (int k = 0; k < CHEX_PART_COUNT; k++)
         release_map(&s->map[k]);
     chex_sources_release(&s->sources);
@@ -48,23 +52,20 @@ void chex_selection_destroy(struct chex_selection *s) {
 
 /* ---- the sets ---- */
 
-static enum chex_status choose_splits(struct chex_selection *s, int at,
-                                      const struct chex_splits *evaluated, struct chex_error *err) {
+static enum chex_status choose_splits(struct chex_selection *s, int at, struct chex_error *err) {
     struct chex_selection_source *source = &s->source[at];
     const struct chex_manifest_split *splits = source->manifest->splits;
     struct chex_splits train = chex_splits_one(splits[CHEX_TRAIN].rows ? CHEX_TRAIN : CHEX_ALL);
     if (s->fold.folds && train.from == CHEX_TRAIN)
         train.to = CHEX_VAL + 1;
-    source->splits[CHEX_PART_TRAIN] = evaluated ? (struct chex_splits){0, 0} : train;
-    source->splits[CHEX_PART_VAL] = s->fold.folds ? train
-                                    : evaluated   ? *evaluated
-                                                  : chex_splits_one(CHEX_VAL);
+    source->splits[CHEX_PART_TRAIN] = s->evaluation ? (struct chex_splits){0, 0} : train;
+    source->splits[CHEX_PART_VAL] = s->fold.folds ? train : s->val;
     for (int k = 0; k < CHEX_PART_COUNT; k++) {
         for (int i = source->splits[k].from; i < source->splits[k].to; i++)
             source->rows[k] += splits[i].rows;
         s->total[k] += source->rows[k];
     }
-    if (source->rows[evaluated ? CHEX_PART_VAL : CHEX_PART_TRAIN] == 0)
+    if (source->rows[s->evaluation ? CHEX_PART_VAL : CHEX_PART_TRAIN] == 0)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: neither train nor all has any row: nothing to train on",
                               s->sources.set[at].dir);
@@ -94,15 +95,14 @@ static enum chex_status compare_sets(const struct chex_selection *s, int at,
     return CHEX_OK;
 }
 
-static enum chex_status read_sets(struct chex_selection *s, const struct chex_splits *evaluated,
-                                  struct chex_error *err) {
+static enum chex_status read_sets(struct chex_selection *s, struct chex_error *err) {
     size_t bytes = 1;
     s->source = chex_alloc_zeroed((size_t)s->sources.count, sizeof *s->source);
     if (!s->source)
         return chex_error_memory(err, "--data");
     for (int i = 0; i < s->sources.count; i++) {
         CHEX_TRY(chex_manifest_read(s->sources.set[i].dir, &s->source[i].manifest, err));
-        CHEX_TRY(choose_splits(s, i, evaluated, err));
+        CHEX_TRY(choose_splits(s, i, err));
         CHEX_TRY(compare_sets(s, i, err));
         s->source[i].admitted = chex_where_admits_source(s->where, i);
         for (int k = 0; k < CHEX_PART_COUNT; k++)
@@ -147,31 +147,57 @@ static enum chex_status unite_findings(struct chex_selection *s, struct chex_err
     return CHEX_OK;
 }
 
-/* Replaces the findings of all sets by those of --findings. */
+/* Adds a word of --findings: one of all findings, or NAME=A|B. */
+static enum chex_status add_word(struct chex_selection *s, char *word, const char *const *all,
+                                 int count, struct chex_error *err) {
+    const int c = chex_class_in_list(word, all, count);
+    char *parts = c < 0 ? strchr(word, '=') : NULL, *rest = NULL;
+    if (s->evaluation && !parts)
+        return CHEX_OK;
+    if (c < 0 && !parts)
+        return chex_class_not_in_list("--findings", "the data", word, all, count, err);
+    if (parts)
+        *parts++ = '\0';
+    const bool own = parts && chex_class_in_list(word, all, count) >= 0;
+    if (own && s->evaluation) /* a set that states it */
+        return CHEX_OK;
+    if (own || (parts && chex_class_name_fault(word)))
+        return chex_error_set(err, CHEX_E_USAGE, "--findings: '%.60s' %s (expected a new name)",
+                              word, own ? "is a finding of the data" : chex_class_name_fault(word));
+    const char *name = c < 0 ? word : all[c];
+    if (chex_class_in_list(name, (const char *const *)s->class_names, s->classes) >= 0)
+        return chex_error_set(err, CHEX_E_USAGE, "--findings: %s is listed twice", name);
+    CHEX_TRY(add_class(s, name, err));
+    char **text = &s->unions[s->classes - 1];
+    if (!parts)
+        return CHEX_OK;
+    if (!(*text = strdup(parts)))
+        return chex_error_memory(err, "--findings");
+    int n = 0;
+    for (char *part = strtok_r(parts, "|", &rest); part; part = strtok_r(NULL, "|", &rest), n++)
+        if (!s->evaluation && chex_class_in_list(part, all, count) < 0)
+            return chex_class_not_in_list("--findings", "the data", part, all, count, err);
+    s->parts = n > s->parts ? n : s->parts;
+    return CHEX_OK;
+}
+
+/* Replaces the findings of all sets by those of --findings; an evaluation adds to them. */
 static enum chex_status choose_findings(struct chex_selection *s, const char *text,
                                         struct chex_error *err) {
     char **all = s->class_names;
     const int count = s->classes;
     enum chex_status st = CHEX_OK;
-    s->classes = 0;
     s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
+    s->classes = 0;
     if (!s->class_names)
         st = chex_error_memory(err, "--findings");
+    for (int c = 0; st == CHEX_OK && s->evaluation && c < count; c++)
+        st = add_class(s, all[c], err);
     for (const char *at = text; st == CHEX_OK && at;) {
         const size_t n = strcspn(at, ",");
-        char *word = strndup(at, n);
-        const int c = word ? chex_class_in_list(word, (const char *const *)all, count) : -1;
-        if (!word)
-            st = chex_error_memory(err, "--findings");
-        else if (c < 0)
-            st = chex_class_not_in_list("--findings", "the data", word, (const char *const *)all,
-                                        count, err);
-        else if (chex_class_in_list(all[c], (const char *const *)s->class_names, s->classes) >= 0)
-            st = chex_error_set(err, CHEX_E_USAGE, "--findings '%.200s': %s is listed twice", text,
-                                all[c]);
-        else
-            st = add_class(s, all[c], err);
-        free(word);
+        CHEX_AUTO_FREE char *word = strndup(at, n);
+        st = word ? add_word(s, word, (const char *const *)all, count, err)
+                  : chex_error_memory(err, "--findings");
         at = at[n] ? at + n + 1 : NULL;
     }
     for (int c = 0; c < count; c++)
@@ -180,21 +206,37 @@ static enum chex_status choose_findings(struct chex_selection *s, const char *te
     return st;
 }
 
+/* The classes of a set that make finding `c`. */
+static enum chex_status align_class(const struct chex_selection *s, int c,
+                                    struct chex_selection_source *source, struct chex_error *err) {
+    const struct chex_manifest *m = source->manifest;
+    CHEX_AUTO_FREE char *text = strdup(s->unions[c] ? s->unions[c] : s->class_names[c]);
+    char *rest = text;
+    for (int p = 0; text && p < s->parts; p++) {
+        const char *part = strsep(&rest, s->unions[c] ? "|" : "");
+        source->class_at[c * s->parts + p] =
+            part ? chex_class_in_list(part, (const char *const *)m->classes, (int)m->class_count)
+                 : NO_PART;
+    }
+    return text ? CHEX_OK : chex_error_memory(err, "findings");
+}
+
 /* Which class of each set is which finding. */
 static enum chex_status align_findings(struct chex_selection *s, struct chex_error *err) {
     for (int i = 0; i < s->sources.count; i++) {
         struct chex_selection_source *source = &s->source[i];
-        const char *const *names = (const char *const *)source->manifest->classes;
         const int count = (int)source->manifest->class_count;
         int common = 0;
-        source->class_at = chex_alloc_zeroed((size_t)s->classes, sizeof *source->class_at);
+        source->class_at =
+            chex_alloc_zeroed((size_t)(s->classes * s->parts), sizeof *source->class_at);
         if (!source->class_at)
             return chex_error_memory(err, "findings");
         s->own_labels = s->own_labels || count != s->classes;
         for (int c = 0; c < s->classes; c++) {
-            source->class_at[c] = chex_class_in_list(s->class_names[c], names, count);
-            s->own_labels = s->own_labels || source->class_at[c] != c;
-            common += source->class_at[c] >= 0;
+            CHEX_TRY(align_class(s, c, source, err));
+            s->own_labels = s->own_labels || s->unions[c] || source->class_at[c * s->parts] != c;
+            for (int p = 0; p < s->parts; p++)
+                common += source->class_at[c * s->parts + p] >= 0;
         }
         if (!common)
             return chex_error_set(err, CHEX_E_USAGE,
@@ -252,35 +294,32 @@ static enum chex_status choose_weights(struct chex_selection *s, const char *tex
                                 text, count, sets);
 }
 
-static enum chex_status check_fold(const struct chex_selection *s, struct chex_error *err) {
-    const struct chex_fold *f = &s->fold;
-    if (!f->folds && !f->number)
-        return CHEX_OK;
-    if (f->folds < 2 || f->number < 1 || f->number > f->folds)
-        return chex_error_set(
-            err, CHEX_E_USAGE,
-            "--folds %d --fold %d: expected 2 to %d folds, and one of them, from 1 "
-            "on",
-            f->folds, f->number, CHEX_FOLDS_MOST);
-    return s->sources.count == 1
+static enum chex_status check_fold(struct chex_fold f, int sets, struct chex_error *err) {
+    if ((f.folds || f.number) && (f.folds < 2 || f.number < 1 || f.number > f.folds))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--folds %d --fold %d: expected 2 to %d folds, and one of them",
+                              f.folds, f.number, CHEX_FOLDS_MOST);
+    return sets == 1 || !f.folds
                ? CHEX_OK
-               : chex_error_set(err, CHEX_E_USAGE,
-                                "--folds: --data names %d sets (expected one, which is divided)",
-                                s->sources.count);
+               : chex_error_set(err, CHEX_E_USAGE, "--folds: --data names %d sets (expected one)",
+                                sets);
 }
 
 static enum chex_status resolve(struct chex_selection *s, const struct chex_selection_config *c,
                                 struct chex_error *err) {
     s->fold = c->fold;
     s->evaluation = c->evaluated != NULL;
+    s->val = c->evaluated ? *c->evaluated : chex_splits_one(CHEX_VAL);
     CHEX_TRY(chex_sources_parse(c->data, &s->sources, err));
-    CHEX_TRY(check_fold(s, err));
+    CHEX_TRY(check_fold(s->fold, s->sources.count, err));
     CHEX_TRY(chex_where_parse(c->where, s->evaluation ? NULL : &s->sources, &s->where, err));
-    CHEX_TRY(read_sets(s, c->evaluated, err));
+    CHEX_TRY(read_sets(s, err));
     if (c->weights && *c->weights)
         CHEX_TRY(choose_weights(s, c->weights, err));
     s->class_names = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->class_names);
-    if (!s->class_names)
+    s->unions = chex_alloc_zeroed(CHEX_MAX_CLASSES, sizeof *s->unions);
+    s->parts = 1;
+    if (!s->class_names || !s->unions)
         return chex_error_memory(err, "findings");
     CHEX_TRY(unite_findings(s, err));
     if (c->findings && *c->findings)
@@ -336,13 +375,15 @@ static enum chex_status judge_part(const struct chex_selection *s, int at, int p
                                   ranks->opened, ranks->arg, &set, err));
     for (size_t row = from, in_shard; row < to; row++) {
         const struct chex_shard *shard = chex_set_locate(set, row, &in_shard);
-        const bool chosen = chex_where_admits_row(s->where, shard, in_shard);
         uint8_t *record = records + (before + row - own.from) * record_bytes(s);
-        *record = chosen;
-        if (s->fold.folds)
-            chex_fold_record(chosen, chex_shard_patient_id(shard, in_shard),
-                             chex_shard_labels(shard, in_shard), s->source[0].manifest->class_count,
-                             record);
+        record[0] = chex_where_admits_row(s->where, shard, in_shard);
+        if (!s->fold.folds)
+            continue;
+        const char *patient = chex_shard_patient_id(shard, in_shard);
+        const uint64_t hash = chex_hash64(patient, strlen(patient));
+        memcpy(record + 1, &hash, sizeof hash);
+        memcpy(record + CHEX_FOLD_RECORD_HEAD, chex_shard_labels(shard, in_shard),
+               record_bytes(s) - CHEX_FOLD_RECORD_HEAD);
     }
     chex_set_close(set);
     return CHEX_OK;
@@ -607,6 +648,17 @@ void chex_selection_span(const struct chex_selection *s, enum chex_part part, in
         *first_out = *end_out = 0;
 }
 
+/* The label of a finding: the strongest of its parts, in the order 1, uncertain, not stated, 0. */
+static int8_t unite_labels(const int *at, int parts, const int8_t *stated) {
+    int8_t label = 0;
+    for (int p = 0; p < parts && at[p] != NO_PART; p++) {
+        const int8_t y = at[p] < 0 ? CHEX_LABEL_NOT_STATED : stated[at[p]];
+        if (label != 1 && y != 0 && (label == 0 || y > label))
+            label = y;
+    }
+    return label;
+}
+
 /* The labels of rows [from, to), aligned by name, after the policies. */
 static enum chex_status make_labels(const struct chex_selection *s, enum chex_part part,
                                     size_t from, size_t to, struct chex_set *set,
@@ -620,7 +672,7 @@ static enum chex_status make_labels(const struct chex_selection *s, enum chex_pa
         const int8_t *stated = chex_shard_labels(shard, at);
         const int *class_at = s->source[chex_selection_source_of(s, part, row)].class_at;
         for (size_t c = 0; c < classes; c++) {
-            out[c] = class_at[c] < 0 ? CHEX_LABEL_NOT_STATED : stated[class_at[c]];
+            out[c] = unite_labels(class_at + c * (size_t)s->parts, s->parts, stated);
             if (out[c] == CHEX_LABEL_UNCERTAIN)
                 out[c] = s->policies[c].label;
         }

@@ -19,10 +19,11 @@
  * and its own augmentation. So nothing else knows of weights.
  *
  * Findings are matched by name. A finding that a set does not have is not stated there (-2).
+ * NAME=A|B is a new finding, the union of others: positive if one is; else uncertain if one is;
+ * else not stated if one is not; else negative.
  *
- * Folds (shard/folds.h): splits train and val of one set, or split all if the set was not split,
- * are divided by patient. Fold `number` is the validation part, the other folds are the training
- * part. Split test takes no part. `where` chooses rows after the division.
+ * Folds (shard/folds.h): splits train and val of one set, or split all, are divided by patient.
+ * Fold `number` is validation, the others are training. `where` chooses rows after the division.
  */
 #ifndef CHEX_SHARD_SELECTION_H
 #define CHEX_SHARD_SELECTION_H
@@ -41,23 +42,23 @@ enum chex_part { CHEX_PART_TRAIN, CHEX_PART_VAL, CHEX_PART_COUNT };
 
 /* The options as typed; NULL or "": not given. */
 struct chex_selection_config {
-    const char *data;     /* shard/sources.h */
-    const char *findings; /* names with commas between them; without: all, in the order of the first
-                             set, then those that only later sets have */
+    const char *data;      /* shard/sources.h */
+    const char *findings;  /* names and unions with commas between them; without: all, in the order
+                              of the first set, then of later ones. An evaluation adds the unions */
     const char *uncertain; /* label/uncertain_policy.h */
     const char *where;     /* shard/where.h */
     const char *weights;   /* for each set, how often an epoch uses each of its training rows: whole
                               numbers with commas between them; without: once */
     struct chex_fold fold;
-    const struct chex_splits *evaluated; /* the rows of an evaluation, without `fold`; NULL: the
-                                            selection is for training */
+    const struct chex_splits *evaluated; /* by an evaluation without `fold`; NULL: training */
 };
 
 /* One set. */
 struct chex_selection_source {
     struct chex_manifest *manifest;
     bool admitted; /* by the conditions on sources */
-    int *class_at; /* (classes of the selection) the class of this set; -1: it has none */
+    int *class_at; /* (classes of the selection, parts) the class of this set; -1: it has none; -2:
+                      no more parts */
     struct chex_splits splits[CHEX_PART_COUNT];
     size_t rows[CHEX_PART_COUNT], kept[CHEX_PART_COUNT]; /* in the splits; chosen */
     const uint8_t *keep[CHEX_PART_COUNT];                /* (rows) 1: chosen; NULL: all */
@@ -80,6 +81,8 @@ struct chex_selection {
     int size;                             /* side of the stored images, px */
     int classes;
     char **class_names;
+    char **unions;                          /* (CHEX_MAX_CLASSES) "A|B"; NULL: the class itself */
+    int parts;                              /* of the longest union; at least 1 */
     char *source_digest;                    /* of the set; of several: a hash of their digests */
     struct chex_uncertain_policy *policies; /* (classes) */
     float *uncertain_target;       /* (classes) for struct chex_loss; NULL: every uncertain label is
@@ -91,6 +94,7 @@ struct chex_selection {
     struct chex_fold fold;
     struct chex_fold_facts fold_facts; /* on rank 0 */
     bool evaluation;
+    struct chex_splits val; /* rows of the part VAL without folds */
     struct chex_where *where;
     bool own_labels; /* labels differ from those of the shards */
     bool mapped;     /* rows are not those of one set */

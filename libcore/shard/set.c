@@ -195,12 +195,6 @@ static enum chex_status open_span(const char *dir, struct chex_splits span, size
     return CHEX_OK;
 }
 
-enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
-                               size_t row_to, struct chex_set **set_out, struct chex_error *err) {
-    return open_span(dir, chex_splits_one(split), row_from, row_to, (struct listener){0}, set_out,
-                     err);
-}
-
 enum chex_status chex_set_open_splits(const char *dir, struct chex_splits splits, size_t row_from,
                                       size_t row_to, void (*opened)(void *arg), void *arg,
                                       struct chex_set **set_out, struct chex_error *err) {

@@ -87,17 +87,6 @@ struct chex_set {
     int part_count;
 };
 
-/* Opens the shards of a split, DIR/SPLIT/SPLIT-NNNNN-of-NNNNN.h5, as DIR/manifest.json lists them.
- * - Opens only the shards with rows in [row_from, row_to), so that a rank opens only its own
- *   shards. 0 and SIZE_MAX: all shards.
- * - Compares every opened shard with the manifest: rows, size, classes, resize, split, digest.
- * - The caller frees *set_out with chex_set_close().
- * - CHEX_E_DATA: no manifest, no such split, a missing shard, a shard that differs from the
- *   manifest.
- * - CHEX_E_ENV: the limit of open files is lower than the number of shards. */
-enum chex_status chex_set_open(const char *dir, enum chex_split split, size_t row_from,
-                               size_t row_to, struct chex_set **set_out, struct chex_error *err);
-
 /* The splits [from, to) of enum chex_split, whose rows are numbered as one. */
 struct chex_splits {
     int from, to;
@@ -108,11 +97,24 @@ static inline struct chex_splits chex_splits_one(enum chex_split split) {
 /* "train", "train+val"; "all" for every split. */
 const char *chex_splits_name(struct chex_splits splits);
 
-/* As chex_set_open(), of several splits. `split` of the result is CHEX_ALL if they are more than
- * one. Calls opened(arg) after each shard, so that a watchdog sees progress; NULL allowed. */
+/* Opens the shards of these splits, DIR/SPLIT/SPLIT-NNNNN-of-NNNNN.h5, as DIR/manifest.json lists
+ * them. Calls opened(arg) after each, so that a watchdog sees progress; NULL allowed.
+ * - Opens only the shards with rows in [row_from, row_to), so that a rank opens only its own
+ *   shards. 0 and SIZE_MAX: all shards.
+ * - Compares every opened shard with the manifest: rows, size, classes, resize, split, digest.
+ * - The caller frees *set_out with chex_set_close().
+ * - CHEX_E_DATA: no manifest, no such split, a missing shard, a shard that differs from the
+ *   manifest.
+ * - CHEX_E_ENV: the limit of open files is lower than the number of shards. */
 enum chex_status chex_set_open_splits(const char *dir, struct chex_splits splits, size_t row_from,
                                       size_t row_to, void (*opened)(void *arg), void *arg,
                                       struct chex_set **set_out, struct chex_error *err);
+static inline enum chex_status chex_set_open(const char *dir, enum chex_split split,
+                                             size_t row_from, size_t row_to,
+                                             struct chex_set **set_out, struct chex_error *err) {
+    return chex_set_open_splits(dir, chex_splits_one(split), row_from, row_to, NULL, NULL, set_out,
+                                err);
+}
 void chex_set_close(struct chex_set *set); /* NULL allowed */
 
 /* As chex_set_open() for all rows, but continues after a shard that fails with CHEX_E_DATA. It then

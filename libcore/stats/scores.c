@@ -185,19 +185,6 @@ static enum chex_status add_bootstrap(struct chex_scores *s, struct chex_error *
 
 /* ---- folds ---- */
 
-/* Counts the folds of a table of which all rows state one, and fills fold (rows). */
-static int find_folds(const struct chex_predictions *t, uint8_t *fold) {
-    bool seen[CHEX_GROUPS_MAX + 1] = {false};
-    int folds = 0;
-    for (size_t i = 0; i < t->rows; i++) {
-        const int f = t->facts ? t->facts[i].fold : 0;
-        folds += f && !seen[f];
-        seen[f] = true;
-        fold[i] = (uint8_t)f;
-    }
-    return seen[0] || folds < 2 ? 0 : folds;
-}
-
 /* The AUROC of a class within folds. part: (clusters) scratch. A fold takes one degree of freedom.
  */
 static enum chex_status add_within(struct chex_scores *s, int c, const uint8_t *fold, double *part,
@@ -232,9 +219,17 @@ static enum chex_status add_folds(struct chex_scores *s, struct chex_error *err)
     CHEX_AUTO_FREE uint8_t *fold = chex_alloc_zeroed(s->table->rows, 1);
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
     struct chex_delong_mean mean;
+    bool seen[CHEX_GROUPS_MAX + 1] = {false};
     if (!fold || !part)
         return chex_error_memory(err, "the folds");
-    if (!(s->folds = find_folds(s->table, fold)))
+    for (size_t i = 0; i < s->table->rows; i++) {
+        fold[i] = s->table->facts ? (uint8_t)s->table->facts[i].fold : 0;
+        s->folds += fold[i] && !seen[fold[i]];
+        seen[fold[i]] = true;
+    }
+    if (seen[0] || s->folds < 2)
+        s->folds = 0;
+    if (!s->folds)
         return CHEX_OK;
     CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
     enum chex_status st = CHEX_OK;

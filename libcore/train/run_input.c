@@ -209,12 +209,8 @@ enum chex_status chex_train_input_same(const struct chex_train_input *in, struct
 
 enum chex_status chex_train_input_select(struct chex_train_input *in, struct chex_error *err) {
     const struct chex_train_config *c = in->config;
-    const struct chex_selection_config selection = {.data = c->data_dir,
-                                                    .findings = c->findings,
-                                                    .uncertain = c->uncertain,
-                                                    .where = c->where,
-                                                    .weights = c->data_weights,
-                                                    .fold = c->fold};
+    const struct chex_selection_config selection = {
+        c->data_dir, c->findings, c->uncertain, c->where, c->data_weights, c->fold, NULL};
     return in->selection ? CHEX_OK : chex_selection_create(&selection, &in->selection, err);
 }
 

@@ -125,12 +125,12 @@ error_line 'trained on split train.val of this data, and split val holds the sam
     "images of the other folds are refused"
 expect_status 0 train plain
 expect_status 3 evaluate eval/plain --checkpoint plain/best.h5 --split fold
-error_line 'split fold: plain/best.h5 was not trained on folds of a set' "a network without a fold has none to evaluate"
+error_line 'split fold: plain/best.h5 was not trained on folds of set' "a network without a fold has none to evaluate"
 sed 's/^\([^,]*,p9,[^,]*,[01],[01]\),1/\1,0/' labels.csv >relabelled.csv
 mv relabelled.csv labels.csv
 create relabelled --shards 1 --split official --train-list train.txt --val-list val.txt --test-list test.txt
 expect_status 3 evaluate eval/relabelled --checkpoint cv/1/best.h5 --split fold --data relabelled
-error_line 'was not trained on relabelled' "a set with other labels, which has other folds, is refused"
+error_line 'was not trained on folds of relabelled' "a set with other labels, which has other folds, is refused"
 
 # Bad input.
 refused() { # STATUS TEXT NAME OPTION...

@@ -159,6 +159,7 @@ static enum chex_status check_data(struct chex_session *s, const char *path,
         return other_set(s, path, meta, err);
     CHEX_TRY(check_members(s, path, meta, err));
     CHEX_TRY(check_classes(s, path, c, err));
+    CHEX_TRY(same_text(path, id, "findings", s->config.findings, err));
     CHEX_TRY(same_text(path, id, "where", s->config.where, err));
     CHEX_TRY(same_text(path, id, "data_weights", s->config.data_weights, err));
     return same_text(path, id, "uncertain", chex_save_policy(&s->config), err);

@@ -47,6 +47,7 @@ static json_t *identity(const struct chex_session *s) {
         CHEX_MEMBER(c, shuffle_block), CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
         CHEX_FIELD("rows", s->input.selection->total[CHEX_PART_TRAIN]),
         CHEX_FIELD("source_digest", s->input.selection->source_digest),
+        CHEX_FIELD("findings", c->findings ? c->findings : ""),
         CHEX_FIELD("where", c->where ? c->where : ""), CHEX_FIELD("folds", c->fold.folds),
         CHEX_FIELD("fold", c->fold.number), CHEX_FIELD("uncertain", chex_save_policy(c)),
         CHEX_FIELD("data_weights", c->data_weights ? c->data_weights : ""),
