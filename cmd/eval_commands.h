@@ -36,12 +36,17 @@ enum chex_status eval_write_file(const struct chex_eval_settings *s, const char 
 #define EVAL_CHECKPOINT_ROWS                                                                       \
     OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .basic = true, .letter = 'c',                \
            .metavar = "FILE", .of_rank = true,                                                     \
-           .help =                                                                                 \
-               "checkpoint of chex-train, safetensors or PyTorch file, recognised by content"),    \
+           .help = "checkpoint of chex-train, safetensors or PyTorch file, recognised by "         \
+                   "content; of an ensemble A,B,... or a folder of runs (best.h5 of each)"),       \
         OPTION("weights", CHOICE, EVAL_AT(weights), .def = "auto", .metavar = "auto|ema|last",     \
                .choices = chex_eval_weights_names,                                                 \
                .help = "parameters of a checkpoint: their moving average (chex-train --ema), or "  \
                        "those of the last update; auto: the average if there is one")
+#define EVAL_ENSEMBLE_ROW                                                                          \
+    OPTION("ensemble", CHOICE, EVAL_AT(ensemble), .def = "auto", .metavar = "MEAN",                \
+           .choices = chex_ensemble_names,                                                         \
+           .help = "score of several networks: mean-probability or mean-logit; auto: what a file " \
+                   "of several says, else mean-probability")
 #define EVAL_CLASSES_ROW                                                                           \
     OPTION("classes", STRING, EVAL_AT(classes), .metavar = "LIST",                                 \
            .help =                                                                                 \

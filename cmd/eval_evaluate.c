@@ -15,6 +15,7 @@ static const struct chex_opt evaluate_opts[] = {
            .help = "folder of shards made by chex-shard; several sets: DIR,NAME=DIR,..., the "
                    "first is the internal one"),
     EVAL_CHECKPOINT_ROWS,
+    EVAL_ENSEMBLE_ROW,
     OPTION("split", CHOICE, EVAL_AT(split), .basic = true, .def = "test", .metavar = "SPLIT",
            .choices = chex_eval_split_names,
            .help = "part of the data; all: every part that there is; fold: what --fold left out of "

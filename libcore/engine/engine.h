@@ -68,6 +68,9 @@ struct chex_engine_config {
     /* Batch statistics of all logical ranks (engine/sync.h), complete before the first pass and
      * borrowed; NULL: each pass uses those of its batch. */
     const struct chex_engine_sync *sync;
+    /* For inference: an engine of the same table, batch and image size that never infers at the
+     * same time and lives longer. Its memory for feature maps may be used. NULL: none. */
+    const struct chex_engine *lender;
 };
 
 enum chex_optim { CHEX_ADAM, CHEX_ADAMW, CHEX_SGD, CHEX_LARS };

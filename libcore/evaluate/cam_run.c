@@ -62,6 +62,11 @@ static enum chex_status check_options(const struct chex_eval_settings *s, struct
 static enum chex_status open_network(struct chex_eval_cam *m, struct chex_error *err) {
     const struct chex_eval_settings *s = m->s;
     CHEX_TRY(chex_eval_network_open(s, 0, &m->network, err));
+    if (m->network.networks > 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--checkpoint %s: an ensemble of %d networks (expected one, whose "
+                              "map is drawn)",
+                              s->checkpoint, m->network.networks);
     const size_t classes = (size_t)m->network.about.classes;
     m->drawn = chex_alloc_zeroed(classes, sizeof *m->drawn);
     m->probabilities = chex_alloc_zeroed(classes, sizeof *m->probabilities);

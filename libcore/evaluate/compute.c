@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -26,19 +27,39 @@ enum chex_status chex_eval_groups_check(const struct chex_eval_settings *s,
     return parse_groups(s, &ignored, err);
 }
 
-/* The table that is scored: the images, or their units. */
+/* Groups the images into units; NULL: each image is one. */
 static enum chex_status make_units(const struct chex_eval_settings *s,
                                    const struct chex_predictions *images,
-                                   struct chex_eval_computed *out,
-                                   const struct chex_predictions **table_out,
-                                   struct chex_error *err) {
-    *table_out = images;
-    if (s->unit == CHEX_UNIT_IMAGE)
-        return CHEX_OK;
-    CHEX_TRY(chex_units_create(images, (enum chex_unit)s->unit, (enum chex_unit_score)s->unit_score,
-                               &out->units, err));
-    *table_out = out->units;
-    return CHEX_OK;
+                                   struct chex_predictions **units_out, struct chex_error *err) {
+    *units_out = NULL;
+    return s->unit == CHEX_UNIT_IMAGE
+               ? CHEX_OK
+               : chex_units_create(images, (enum chex_unit)s->unit,
+                                   (enum chex_unit_score)s->unit_score, units_out, err);
+}
+
+/* Compares an ensemble with its members, whose tables differ in the scores alone. */
+static enum chex_status compare_members(const struct chex_eval_settings *s,
+                                        const struct chex_predictions *images,
+                                        struct chex_eval_computed *out, struct chex_error *err) {
+    const size_t members = (size_t)images->members;
+    CHEX_AUTO_FREE struct chex_predictions *own = chex_alloc_zeroed(members, sizeof *own);
+    CHEX_AUTO_FREE struct chex_predictions **units = chex_alloc_zeroed(members, sizeof *units);
+    CHEX_AUTO_FREE const struct chex_predictions **table =
+        chex_alloc_zeroed(members, sizeof *table);
+    enum chex_status st =
+        own && units && table ? CHEX_OK : chex_error_memory(err, "%zu members", members);
+    for (size_t m = 0; st == CHEX_OK && m < members; m++) {
+        own[m] = *images;
+        own[m].score = images->member_score + m * images->rows * (size_t)images->classes;
+        st = make_units(s, &own[m], &units[m], err);
+        table[m] = units[m] ? units[m] : &own[m];
+    }
+    if (st == CHEX_OK)
+        st = chex_gains_create(out->scores, table, images->members, &out->gains, err);
+    for (size_t m = 0; units && m < members; m++)
+        chex_predictions_destroy(units[m]);
+    return st;
 }
 
 enum chex_status chex_eval_compute(const struct chex_eval_settings *s, const char *title,
@@ -52,11 +73,12 @@ enum chex_status chex_eval_compute(const struct chex_eval_settings *s, const cha
                                               .pool = pool,
                                               .method = (enum chex_interval_method)s->interval};
     struct chex_subgroups_config groups;
-    const struct chex_predictions *scored;
     CHEX_TRY(parse_groups(s, &groups, err));
-    enum chex_status st = make_units(s, table, out, &scored, err);
+    enum chex_status st = make_units(s, table, &out->units, err);
     if (st == CHEX_OK)
-        st = chex_scores_create(scored, &config, &out->scores, err);
+        st = chex_scores_create(out->units ? out->units : table, &config, &out->scores, err);
+    if (st == CHEX_OK && table->members)
+        st = compare_members(s, table, out, err);
     if (st == CHEX_OK)
         st = chex_figures_create(out->scores, figures, &out->figures, err);
     if (st == CHEX_OK)
@@ -71,6 +93,7 @@ enum chex_status chex_eval_compute(const struct chex_eval_settings *s, const cha
 }
 
 void chex_eval_computed_release(struct chex_eval_computed *c) {
+    free(c->gains);
     chex_shortcuts_destroy(c->shortcuts);
     chex_subgroups_destroy(c->subgroups);
     chex_figures_destroy(c->figures);
@@ -106,6 +129,7 @@ struct chex_report chex_eval_report_of(const struct chex_eval_settings *s,
         .figures = c->figures,
         .subgroups = c->subgroups,
         .shortcuts = c->shortcuts,
+        .gains = c->gains,
         .unit = chex_unit_names[s->unit],
         .unit_score = s->unit == CHEX_UNIT_IMAGE ? NULL : chex_unit_score_names[s->unit_score]};
 }

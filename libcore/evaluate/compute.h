@@ -20,6 +20,7 @@ struct chex_eval_computed {
     struct chex_figures *figures;
     struct chex_subgroups *subgroups;
     struct chex_shortcuts *shortcuts;
+    struct chex_gains *gains; /* NULL: one network */
 };
 
 /* - table: of images. It and `figures` must outlive `out`.

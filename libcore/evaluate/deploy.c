@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "evaluate/ensemble_files.h"
 #include "evaluate/evaluate.h"
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
@@ -177,7 +178,7 @@ static enum chex_status infer_features(const struct chex_eval_split *e, enum che
 /* Fits the statistics of unusual images, on rank 0. */
 static enum chex_status fit_features(const struct chex_eval_split *e, const struct vectors *v,
                                      struct decided *d, struct chex_error *err) {
-    const int count = chex_features_count(e->network->net);
+    const int count = chex_features_count(e->engine->config.net);
     struct chex_features **features = &d->deployment->features;
     CHEX_TRY(chex_features_fit(v->of_training, v->training, count, d->pool, features, err));
     return chex_features_validate(*features, v->of_split, v->split, d->pool, err);
@@ -234,29 +235,29 @@ static json_t *provenance_of(const struct chex_eval_split *e, const struct decid
     return o;
 }
 
-/* The description of the parameters, with what only the data says. Borrows all texts. */
-static struct chex_safetensors_about about_of(const struct chex_eval_split *e) {
-    struct chex_safetensors_about about = e->network->about;
-    if (!about.classes) {
-        about.classes = e->set->classes;
-        about.class_names = e->set->class_names;
+/* Adds to the description of the parameters what only the data says. Borrows all texts. */
+static void add_data(const struct chex_eval_split *e, struct chex_safetensors_about *about) {
+    if (!about->classes) {
+        about->classes = e->set->classes;
+        about->class_names = e->set->class_names;
     }
-    about.model = about.model ? about.model : (char *)e->network->net->model;
-    about.resize = about.resize ? about.resize : e->set->resize;
-    about.image_size = e->image_size;
-    about.stored_size = about.stored_size ? about.stored_size : e->set->size;
-    return about;
+    about->resize = about->resize ? about->resize : e->set->resize;
+    about->image_size = e->image_size;
+    about->stored_size = about->stored_size ? about->stored_size : e->set->size;
 }
 
 static enum chex_status write_file(const struct chex_eval_split *e, struct chex_deployment *d,
                                    struct chex_error *err) {
     const struct chex_eval_network *n = e->network;
-    const struct chex_safetensors_about about = about_of(e);
+    struct chex_safetensors_about about;
     int lock = -1;
+    CHEX_TRY(chex_eval_network_about(n, &about, err));
+    add_data(e, &about);
     enum chex_status st = chex_eval_file_lock(e->s->output, &lock, err);
     if (st == CHEX_OK)
         st = chex_deployment_write(e->s->output, n->net, n->state, n->step, &about, d, err);
     chex_eval_file_unlock(e->s->output, lock);
+    free(about.ensemble);
     int decided = 0;
     for (int k = 0; k < d->classes; k++)
         decided += !isnan(d->threshold[k]);
@@ -294,8 +295,7 @@ static enum chex_status deploy(const struct chex_eval_split *e, struct chex_erro
 }
 
 static enum chex_status check_output(const struct chex_eval_settings *s, struct chex_error *err) {
-    const char *const read[] = {s->checkpoint, NULL};
-    return chex_eval_file_check(s, s->output, read, err);
+    return chex_eval_files_check(s, err);
 }
 
 enum chex_status chex_evaluate_deploy(const struct chex_opt_set *set,

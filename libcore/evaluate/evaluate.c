@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "evaluate/compute.h"
+#include "evaluate/ensemble_files.h"
 #include "evaluate/output.h"
 #include "evaluate/results.h"
 #include "evaluate/run_engine.h"
@@ -49,6 +50,7 @@ struct evaluation {
     struct chex_coll *coll;
     struct chex_set *set;
     enum chex_split split;
+    struct chex_eval_files files; /* of --checkpoint */
     struct chex_eval_network network;
     struct chex_eval_engine engine;
     int image_size;
@@ -197,9 +199,10 @@ static int trained_set(const struct chex_safetensors_about *about, const char *d
 
 /* Does the split hold images that the network was trained on? Returns "none", "yes", "likely" or
  * "unknown" for the results. why_out: the reason, as the start of a sentence. */
-static const char *find_overlap(const struct evaluation *e, char *why_out, size_t size) {
-    const struct chex_safetensors_about *about = &e->network.about;
-    const char *path = e->s->checkpoint, *ours = chex_split_names[e->split], *dir = e->set->dir;
+static const char *find_overlap(const struct evaluation *e, const char *path,
+                                const struct chex_safetensors_about *about, char *why_out,
+                                size_t size) {
+    const char *ours = chex_split_names[e->split], *dir = e->set->dir;
     char then[CHEX_MEMBERS_BYTES], members[CHEX_MEMBERS_BYTES], split[8];
     if (e->fold->folds)
         return "none";
@@ -231,21 +234,43 @@ static const char *find_overlap(const struct evaluation *e, char *why_out, size_
 
 /* CHEX_E_DATA if training images would be evaluated, except with --allow-overlap: such a result
  * says nothing about new images. */
-static enum chex_status check_overlap(struct evaluation *e, int at, struct chex_error *err) {
+static enum chex_status check_overlap(struct evaluation *e, const char *path,
+                                      const struct chex_safetensors_about *about,
+                                      struct chex_error *err) {
     char why[2 * CHEX_ERROR_TEXT_BYTES];
-    if (e->fold->folds && e->rows[at]->fold_facts.digest != e->fold_digest)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: %s of %s has other patients now than in the training",
-                              e->s->checkpoint, e->part, e->data);
-    e->overlap = find_overlap(e, why, sizeof why);
-    if (strcmp(e->overlap, "none") == 0)
+    const char *found = find_overlap(e, path, about, why, sizeof why);
+    if (!e->overlap || strcmp(e->overlap, "none") == 0 || strcmp(found, "yes") == 0)
+        e->overlap = found;
+    if (strcmp(found, "none") == 0)
         return CHEX_OK;
-    if (e->s->allow_overlap || strcmp(e->overlap, "unknown") == 0) {
+    if (e->s->allow_overlap || strcmp(found, "unknown") == 0) {
         chex_warn("%s", why);
         return CHEX_OK;
     }
     return chex_error_set(err, CHEX_E_DATA, "%s: choose another --split, or pass --allow-overlap",
                           why);
+}
+
+/* The same for each member of an ensemble. */
+static enum chex_status check_overlaps(struct evaluation *e, int at, struct chex_error *err) {
+    static const char *const keys[] = {"file", CHEX_MEMBER_TRAINED};
+    char *text[CHEX_COUNT(keys)];
+    e->overlap = NULL;
+    if (e->fold->folds && e->rows[at]->fold_facts.digest != e->fold_digest)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: %s of %s has other patients now than in the training",
+                              e->s->checkpoint, e->part, e->data);
+    if (!e->network.facts)
+        return check_overlap(e, e->s->checkpoint, &e->network.about, err);
+    for (size_t k = 0; k < (size_t)e->network.networks; k++) {
+        const json_t *m = json_array_get(e->network.facts, k);
+        for (size_t i = 0; i < CHEX_COUNT(keys); i++)
+            text[i] = (char *)(uintptr_t)json_string_value(json_object_get(m, keys[i]));
+        const struct chex_safetensors_about about = {
+            .split = text[1], .source_digest = text[2], .members = text[3]};
+        CHEX_TRY(check_overlap(e, text[0] ? text[0] : e->s->checkpoint, &about, err));
+    }
+    return CHEX_OK;
 }
 
 /* ---- evaluation ---- */
@@ -345,21 +370,29 @@ static enum chex_status open_set(struct evaluation *e, int at, struct chex_error
     return check_studies(e, from, to, err);
 }
 
-/* Of the options of a rank (of_rank) data and network are compared by content (check_same); the
- * others do not change results, or only rank 0 uses them. */
-static enum chex_status check_options(const struct evaluation *e, struct chex_error *err) {
+/* Of the options of a rank (of_rank) data and networks are compared by content (check_same), after
+ * the number of the networks' files here; the others do not change results, or only rank 0 uses
+ * them. */
+static enum chex_status check_options(struct evaluation *e, struct chex_error *err) {
+    char count[32];
+    CHEX_TRY(chex_group_agree(e->coll->group,
+                              chex_eval_files_find(e->s->checkpoint, &e->files, err), err));
+    snprintf(count, sizeof count, "%d files", e->files.count);
     json_t *mine = chex_opt_same(e->options, e->s);
+    chex_json_set(&mine, "checkpoint", json_string(count));
     const enum chex_status st = chex_same_options(e->coll->group, mine, err);
     json_decref(mine);
     return chex_group_agree(e->coll->group, st, err);
 }
 
-/* All ranks must have the same data and the same network. */
+/* All ranks must have the same data and the same networks. */
 static enum chex_status check_same(const struct evaluation *e, struct chex_error *err) {
-    char *manifest = chex_fs_join(e->data, CHEX_MANIFEST_NAME);
-    const char *const paths[] = {manifest, e->s->checkpoint};
-    enum chex_status st = chex_same_files(e->coll, &e->world.launch, paths, CHEX_COUNT(paths), err);
-    free(manifest);
+    const struct chex_path manifest = chex_path(e->data, CHEX_MANIFEST_NAME);
+    const char *const data[] = {manifest.text};
+    enum chex_status st = chex_same_files(e->coll, &e->world.launch, data, 1, err);
+    if (st == CHEX_OK)
+        st = chex_same_files(e->coll, &e->world.launch, (const char *const *)e->files.path,
+                             (size_t)e->files.count, err);
     return chex_group_agree(e->coll->group, st, err);
 }
 
@@ -454,7 +487,7 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
                       "the same order (--classes names others)",
                       s->checkpoint, e->set->dir);
         CHEX_TRY(check_resize(e, err));
-        CHEX_TRY(check_overlap(e, at, err));
+        CHEX_TRY(check_overlaps(e, at, err));
         if (!e->use && first)
             CHEX_TRY(begin_results(e, err));
     }
@@ -479,7 +512,7 @@ static json_t *label_format_of(const char *dir) {
     return format;
 }
 
-/* A deployed network has the facts of its checkpoint. */
+/* A deployed network has the facts of its checkpoint. Members of an ensemble have their own. */
 static void add_training(json_t *provenance, const struct chex_eval_network *network) {
     const json_t *deployed = network->deployment ? network->deployment->provenance : NULL;
     static const char *const keys[] = {CHEX_TRAINING_KEYS};
@@ -510,9 +543,14 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
     if (o && s->where)
         json_object_set_new(o, "where", json_string(s->where));
+    if (e->network.networks > 1) {
+        chex_json_set(&o, "ensemble", json_string(chex_ensemble_names[e->network.mean]));
+        chex_json_set(&o, "members", json_incref(e->network.facts));
+    }
     if (o && e->network.about.training_loss)
         json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
-    add_training(o, &e->network);
+    if (e->network.networks == 1)
+        add_training(o, &e->network);
     return o;
 }
 
@@ -571,7 +609,7 @@ static enum chex_status find_cases(const struct evaluation *e, int at, struct ch
         st = chex_cases_choose(e->done[at].table, (int)e->s->hardest, &cases, err);
     CHEX_TRY(chex_group_follow(e->coll->group, 0, st, err));
     if (cases) {
-        cases->tta = e->s->tta != CHEX_TTA_NONE;
+        cases->tta = e->s->tta != CHEX_TTA_NONE || e->network.networks > 1;
         e->done[at].cases = cases;
     }
     return chex_cases_draw(e->engine.engine, e->set, e->coll, cases, err);
@@ -621,6 +659,7 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
     CHEX_TRY(chex_group_agree(e->coll->group, prepare(e, at, err), err));
     const struct chex_eval_config config = {
         .workers = (int)s->workers,
+        .ensemble = &e->engine.ensemble,
         .tta = (enum chex_tta)s->tta,
         .progress = !s->common.quiet,
         .class_names = e->set_class ? (const char *const *)network_names(e) : NULL,
@@ -648,6 +687,7 @@ static void evaluation_release(struct evaluation *e) {
     free(e->set_names);
     free(e->done);
     free(e->rows);
+    chex_eval_files_release(&e->files);
     chex_eval_network_release(&e->network);
     chex_published_destroy(e->published);
     chex_eval_figures_release(&e->figures);

@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "evaluate/ensemble_files.h"
 #include "evaluate/network.h"
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
@@ -27,8 +28,7 @@ static enum chex_status check_options(const struct chex_eval_settings *s, struct
             "--output %s: expected the name of a file that ends in .safetensors or "
             ".onnx",
             s->output);
-    const char *const read[] = {s->checkpoint, NULL};
-    return chex_eval_file_check(s, s->output, read, err);
+    return chex_eval_files_check(s, err);
 }
 
 /* Stays {0} if the file does not recalibrate. */
@@ -49,7 +49,9 @@ static enum chex_status copy_calibration(const struct chex_deployment *d,
 }
 
 static enum chex_status write_onnx(const struct chex_eval_settings *s,
-                                   const struct chex_eval_network *n, struct chex_error *err) {
+                                   const struct chex_eval_network *n,
+                                   const struct chex_safetensors_about *about,
+                                   struct chex_error *err) {
     const int size = chex_eval_image_size(s, n, EVAL_IMAGE_PX);
     int *sides = chex_alloc_zeroed((size_t)n->net->buffer_count, sizeof *sides);
     if (!sides)
@@ -62,9 +64,10 @@ static enum chex_status write_onnx(const struct chex_eval_settings *s,
                   "says another",
                   s->checkpoint, size);
     struct chex_onnx_calibration calibration = {0};
+    const struct chex_onnx_ensemble ensemble = {n->member, n->networks, n->mean == CHEX_MEAN_LOGIT};
     st = copy_calibration(n->deployment, &calibration, err);
     if (st == CHEX_OK)
-        st = chex_onnx_write(s->output, n->net, n->state, size, &n->about,
+        st = chex_onnx_write(s->output, n->net, n->state, size, about, n->member ? &ensemble : NULL,
                              calibration.slope ? &calibration : NULL, err);
     free(calibration.slope);
     free(calibration.intercept);
@@ -74,6 +77,7 @@ static enum chex_status write_onnx(const struct chex_eval_settings *s,
 /* A copy through export would lose what the file holds besides parameters. */
 static enum chex_status refuse_copy(const struct chex_eval_settings *s, struct chex_error *err) {
     if (s->classes || !chex_text_ends_with(s->output, ".safetensors") ||
+        !chex_fs_exists(s->checkpoint) || chex_fs_is_dir(s->checkpoint) ||
         chex_weights_format(s->checkpoint) != CHEX_WEIGHTS_SAFETENSORS)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE, "--checkpoint %s is safetensors already: copy it",
@@ -83,18 +87,21 @@ static enum chex_status refuse_copy(const struct chex_eval_settings *s, struct c
 enum chex_status chex_evaluate_export(const struct chex_eval_settings *s, struct chex_error *err) {
     CHEX_TRY(check_options(s, err));
     struct chex_eval_network n = {0};
+    struct chex_safetensors_about about = {0};
     int lock = -1;
     enum chex_status st = chex_eval_network_open(s, 0, &n, err);
     if (st == CHEX_OK)
         st = refuse_copy(s, err);
     if (st == CHEX_OK)
+        st = chex_eval_network_about(&n, &about, err);
+    if (st == CHEX_OK)
         st = chex_eval_file_lock(s->output, &lock, err);
     if (st == CHEX_OK)
-        st =
-            chex_text_ends_with(s->output, ".onnx")
-                ? write_onnx(s, &n, err)
-                : chex_safetensors_write(s->output, n.net, n.state, n.step, &n.about, NULL, 0, err);
+        st = chex_text_ends_with(s->output, ".onnx")
+                 ? write_onnx(s, &n, &about, err)
+                 : chex_safetensors_write(s->output, n.net, n.state, n.step, &about, NULL, 0, err);
     chex_eval_file_unlock(s->output, lock);
+    free(about.ensemble);
     if (st == CHEX_OK)
         chex_info("%s: %zu parameters of %s", s->output, n.net->param_count, n.net->model);
     chex_eval_network_release(&n);

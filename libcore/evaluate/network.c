@@ -8,27 +8,22 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "evaluate/ensemble_files.h"
 #include "image/resize.h"
-#include "model/weights.h"
 
 const char *const chex_eval_weights_names[] = {"auto", "ema", "last", NULL};
 
 void chex_eval_network_release(struct chex_eval_network *n) {
+    for (int k = 0; n->member && k < n->networks; k++)
+        chex_net_destroy(n->member[k]);
+    free(n->member);
+    json_decref(n->facts);
     free(n->state);
     chex_net_destroy(n->net);
     chex_deployment_destroy(n->deployment);
     chex_safetensors_about_release(&n->about);
-}
-
-static enum chex_status check_model(const struct chex_eval_settings *s,
-                                    const struct chex_eval_network *n, struct chex_error *err) {
-    if (s->model && n->about.model && strcmp(s->model, n->about.model) != 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", s->checkpoint,
-                              n->about.model, s->model);
-    return CHEX_OK;
 }
 
 /* ---- names of the outputs ---- */
@@ -100,16 +95,42 @@ static enum chex_status count_classes(const struct chex_eval_settings *s,
 
 /* ---- the file ---- */
 
+static enum chex_status create_net(const struct chex_eval_settings *s, bool from_file,
+                                   const char *model, int classes, struct chex_net **out,
+                                   struct chex_error *err) {
+    enum chex_status st = chex_net_create(model, classes, out, err);
+    if (st == CHEX_E_USAGE && from_file)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: it says that it is a '%.60s', which is unknown here",
+                              s->checkpoint, model);
+    return st;
+}
+
+/* The networks of an ensemble, as its description lists them. */
+static enum chex_status create_members(const struct chex_eval_settings *s, int classes,
+                                       struct chex_eval_network *n, struct chex_error *err) {
+    CHEX_TRY(chex_eval_members_parse(s->checkpoint, n->about.ensemble, &n->mean, &n->facts, err));
+    n->networks = (int)json_array_size(n->facts);
+    if (s->ensemble != CHEX_MEAN_AUTO && s->ensemble != (int)n->mean)
+        return chex_error_set(err, CHEX_E_USAGE, "--ensemble %s: %s is an ensemble by %s",
+                              chex_ensemble_names[s->ensemble], s->checkpoint,
+                              chex_ensemble_names[n->mean]);
+    if (!(n->member = chex_alloc_zeroed((size_t)n->networks, sizeof *n->member)))
+        return chex_error_memory(err, "%d networks", n->networks);
+    for (int k = 0; k < n->networks; k++) {
+        const json_t *model = json_object_get(json_array_get(n->facts, (size_t)k), "model");
+        const char *name = json_string_value(model);
+        CHEX_TRY(create_net(s, true, name ? name : "", classes, &n->member[k], err));
+    }
+    return chex_net_join(n->member, n->networks, &n->net, err);
+}
+
 static enum chex_status load(const struct chex_eval_settings *s, const struct chex_weights *w,
                              int classes, struct chex_eval_network *n, struct chex_error *err) {
     const char *model = n->about.model ? n->about.model : s->model ? s->model : chex_net_names[0];
     bool head = false;
-    enum chex_status st = chex_net_create(model, classes, &n->net, err);
-    if (st == CHEX_E_USAGE && n->about.model) /* the name comes from the file, not from the user */
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: it says that it is a '%.60s', which is unknown here",
-                              s->checkpoint, n->about.model);
-    CHEX_TRY(st);
+    CHEX_TRY(n->about.ensemble ? create_members(s, classes, n, err)
+                               : create_net(s, n->about.model, model, classes, &n->net, err));
     n->state = chex_alloc_aligned(n->net->state_count, sizeof *n->state);
     if (!n->state)
         return chex_error_memory(err, "the parameters");
@@ -126,27 +147,19 @@ static enum chex_status load(const struct chex_eval_settings *s, const struct ch
 }
 
 static enum chex_status open_weights(const struct chex_eval_settings *s, int data,
-                                     struct chex_weights *w, struct chex_eval_network *n,
-                                     struct chex_error *err) {
+                                     struct chex_eval_files *files, struct chex_weights *w,
+                                     struct chex_eval_network *n, struct chex_error *err) {
     int classes;
-    CHEX_TRY(chex_weights_open(s->checkpoint, s->weights == EVAL_WEIGHTS_LAST, w, err));
-    const bool averaged = w->about.weights && strcmp(w->about.weights, "ema") == 0;
-    if (s->weights == (averaged ? EVAL_WEIGHTS_LAST : EVAL_WEIGHTS_EMA))
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--weights %s: %s has %s (expected a checkpoint of chex-train --ema)",
-                              chex_eval_weights_names[s->weights], s->checkpoint,
-                              averaged ? "the moving average only" : "no moving average");
-    if (averaged && chex_weights_format(s->checkpoint) == CHEX_WEIGHTS_CHECKPOINT)
-        chex_info("%s: the moving average of its parameters; --weights last reads those of the "
-                  "last update",
-                  s->checkpoint);
+    CHEX_TRY(chex_eval_files_find(s->checkpoint, files, err));
+    n->networks = 1;
+    CHEX_TRY(chex_eval_files_open(s, files, w, err));
     n->about = w->about;
     w->about = (struct chex_safetensors_about){0};
     n->step = w->step;
-    CHEX_TRY(check_model(s, n, err));
     CHEX_TRY(name_classes(s, n, err));
     CHEX_TRY(count_classes(s, n, chex_tensor_set_outputs(&w->tensors), data, &classes, err));
-    return load(s, w, classes, n, err);
+    CHEX_TRY(load(s, w, classes, n, err));
+    return chex_eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
 }
 
 enum chex_status chex_eval_check_class_names(const char *path, char *const *names, int count,
@@ -160,36 +173,26 @@ enum chex_status chex_eval_check_class_names(const char *path, char *const *name
     return CHEX_OK;
 }
 
-/* A common mistake: --checkpoint is the folder of the run. The error suggests best.h5 or last.h5.
- */
-static enum chex_status refuse_folder(const char *path, struct chex_error *err) {
-    static const char *const names[] = {"best.h5", "last.h5"};
-    if (!chex_fs_is_dir(path))
-        return CHEX_OK;
-    for (size_t i = 0; i < CHEX_COUNT(names); i++) {
-        char *file = chex_fs_join(path, names[i]);
-        const bool there = file && chex_fs_exists(file);
-        if (there)
-            chex_error_set(err, CHEX_E_USAGE,
-                           "--checkpoint %s: a folder, expected a file; did you mean %s?", path,
-                           file);
-        free(file);
-        if (there)
-            return CHEX_E_USAGE;
-    }
-    return chex_error_set(
-        err, CHEX_E_USAGE,
-        "--checkpoint %s: a folder, expected a file such as best.h5 of chex-train", path);
-}
-
 enum chex_status chex_eval_network_open(const struct chex_eval_settings *s, int classes,
                                         struct chex_eval_network *n, struct chex_error *err) {
-    CHEX_TRY(refuse_folder(s->checkpoint, err));
+    struct chex_eval_files files = {0};
     struct chex_weights w = {0};
-    enum chex_status st = open_weights(s, classes, &w, n, err);
+    enum chex_status st = open_weights(s, classes, &files, &w, n, err);
     chex_weights_close(&w);
-    CHEX_TRY(st);
-    return chex_eval_check_class_names(s->checkpoint, n->about.class_names, n->about.classes, err);
+    chex_eval_files_release(&files);
+    return st;
+}
+
+enum chex_status chex_eval_network_about(const struct chex_eval_network *n,
+                                         struct chex_safetensors_about *about,
+                                         struct chex_error *err) {
+    *about = n->about;
+    about->model = (char *)(uintptr_t)n->net->model;
+    if (!n->facts)
+        return CHEX_OK;
+    about->model = about->weights = about->split = about->source_digest = about->members = NULL;
+    about->ensemble = chex_eval_members_text(n->mean, n->facts);
+    return about->ensemble ? CHEX_OK : chex_error_memory(err, "the members");
 }
 
 int chex_eval_image_size(const struct chex_eval_settings *s, const struct chex_eval_network *n,

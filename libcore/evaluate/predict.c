@@ -83,7 +83,7 @@ static enum chex_status check_options(struct prediction *p, struct chex_error *e
 
 /* ---- set-up ---- */
 
-/* "PARAMETERS", or "PARAMETERS-DEPLOYMENT" of a deployment file, in hex digits. */
+/* "PARAMETERS" of all networks, or "PARAMETERS-DEPLOYMENT" of a deployment file, in hex digits. */
 static void digest_checkpoint(struct prediction *p) {
     const char *part = p->network.about.deployment;
     char digest[17];
@@ -102,6 +102,12 @@ static enum chex_status open_network(struct prediction *p, struct chex_error *er
     if (first)
         CHEX_TRY(chex_eval_output_check(&p->output, err));
     CHEX_TRY(chex_eval_network_open(s, 0, &p->network, err));
+    if (p->network.networks > 1 && p->pictures)
+        return chex_error_set(
+            err, CHEX_E_USAGE,
+            "--heat-maps: --checkpoint %s is an ensemble of %d networks (expected "
+            "one, whose map is drawn)",
+            s->checkpoint, p->network.networks);
     CHEX_TRY(chex_eval_network_sizes(s, &p->network, first, &p->stored_px, &p->image_px, err));
     digest_checkpoint(p);
     return CHEX_OK;
@@ -129,11 +135,12 @@ static enum chex_status begin_output(struct prediction *p, struct chex_error *er
     char *lines = chex_fs_format(
         "version of chexnet=%s\ncheckpoint=%s\nlist of images=%zu %016llx\n--weights=%s\n"
         "--image-size=%d\n--stored-size=%d\n--engine=%s:%s\n--precision=%s\n--heat-maps=%zu\n"
-        "--sheet=%d\n",
+        "--sheet=%d\n--ensemble=%s\n",
         CHEXNET_VERSION, p->checkpoint_digest, l->count, (unsigned long long)l->digest,
         p->network.about.weights ? p->network.about.weights : "unknown", p->image_px, p->stored_px,
         impl->name, impl->variant(p->engine.engine->self),
-        chex_precision_names[p->engine.precision], p->pictures, p->s->sheet);
+        chex_precision_names[p->engine.precision], p->pictures, p->s->sheet,
+        chex_ensemble_names[p->network.mean]);
     enum chex_status st =
         lines ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL);
     if (st == CHEX_OK)
@@ -156,6 +163,10 @@ static enum chex_status collect_facts(struct prediction *p, struct chex_error *e
                     CHEX_FIELD_IF(d != NULL, "recalibration", d->recalibration),
                     CHEX_FIELD("feature_distance", (bool)(d && d->features)),
                     CHEX_FIELD("tool_version", "chexnet " CHEXNET_VERSION));
+    if (p->network.networks > 1) {
+        chex_json_set(&p->facts, "ensemble", json_string(chex_ensemble_names[p->network.mean]));
+        chex_json_set(&p->facts, "members", json_incref(p->network.facts));
+    }
     return p->facts ? CHEX_OK : chex_error_memory(err, NULL);
 }
 
@@ -205,6 +216,7 @@ static enum chex_status predict(struct prediction *p, FILE *out, struct chex_err
     CHEX_TRY(prepare(p, err));
     const struct chex_predict_config config = {.list = p->list,
                                                .engine = p->engine.engine,
+                                               .ensemble = &p->engine.ensemble,
                                                .group = p->group,
                                                .deployment = p->network.deployment,
                                                .class_names = p->network.about.class_names,

@@ -4,6 +4,11 @@
  */
 #include "evaluate/run_engine.h"
 
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/units.h"
 #include "engine/choose.h"
 
 enum chex_status chex_eval_engine_choose(struct chex_eval_engine *e, const struct chex_opt_set *set,
@@ -24,17 +29,41 @@ enum chex_status chex_eval_engine_open(struct chex_eval_engine *e,
                                        const struct chex_eval_network *network, int image_size,
                                        int batch, struct chex_error *err) {
     e->threads = s->threads ? (int)s->threads : world->binding.threads;
-    const struct chex_engine_config config = {.net = network->net,
-                                              .image_size = image_size,
-                                              .batch = batch,
-                                              .precision = e->precision,
-                                              .threads = e->threads,
-                                              .device = e->has_gpu ? &e->gpu : NULL};
-    CHEX_TRY(chex_engine_create(e->spec, &config, &e->engine, err));
-    return chex_engine_set(e->engine, CHEX_STATE_PARAMS, network->state, err);
+    struct chex_engine_config config = {.image_size = image_size,
+                                        .batch = batch,
+                                        .precision = e->precision,
+                                        .threads = e->threads,
+                                        .device = e->has_gpu ? &e->gpu : NULL};
+    struct chex_ensemble *all = &e->ensemble;
+    const int networks = network->networks;
+    const float *state = network->state;
+    uint64_t bytes = network->net->state_count * sizeof *state;
+    all->mean = network->mean;
+    if (!(all->engine = chex_alloc_zeroed((size_t)networks, sizeof *all->engine)))
+        return chex_error_memory(err, "%d networks", networks);
+    for (int k = 0; k < networks; k++) {
+        config.net = network->member ? network->member[k] : network->net;
+        config.lender = e->engine;
+        CHEX_TRY(chex_engine_create(e->spec, &config, &all->engine[k], err));
+        all->count++;
+        e->engine = all->engine[0];
+        CHEX_TRY(chex_engine_set(all->engine[k], CHEX_STATE_PARAMS, state, err));
+        state += config.net->state_count;
+        bytes += all->engine[k]->impl->bytes(all->engine[k]->self);
+    }
+    char text[32];
+    if (networks > 1)
+        chex_info("ensemble of %d networks by %s: each image is decoded once and inferred %d "
+                  "times; %s on each rank",
+                  networks, chex_ensemble_names[all->mean], networks,
+                  chex_format_bytes(text, sizeof text, bytes));
+    return CHEX_OK;
 }
 
 void chex_eval_engine_close(struct chex_eval_engine *e) {
-    chex_engine_destroy(e->engine);
+    while (e->ensemble.count > 0)
+        chex_engine_destroy(e->ensemble.engine[--e->ensemble.count]);
+    free(e->ensemble.engine);
+    e->ensemble.engine = NULL;
     e->engine = NULL;
 }

@@ -12,8 +12,9 @@
 
 /* Starts as {0}. */
 struct chex_eval_engine {
-    struct chex_engine *engine; /* NULL: not open */
-    const char *spec;           /* as "cpu:avx2" */
+    struct chex_engine *engine;    /* NULL: not open; of an ensemble that of the first member */
+    struct chex_ensemble ensemble; /* all engines */
+    const char *spec;              /* as "cpu:avx2" */
     struct chex_gpu gpu;
     bool has_gpu;
     enum chex_precision precision;
@@ -26,8 +27,9 @@ enum chex_status chex_eval_engine_choose(struct chex_eval_engine *e, const struc
                                          const struct chex_eval_settings *s,
                                          struct chex_world *world, struct chex_error *err);
 
-/* Creates the chosen engine for crops of image_size px and `batch` images at once. Not collective.
- * The caller calls chex_eval_engine_close. */
+/* Creates the chosen engine for crops of image_size px and `batch` images at once; for an ensemble
+ * one for each member, and logs its memory. Not collective. The caller calls
+ * chex_eval_engine_close, after an error too. */
 enum chex_status chex_eval_engine_open(struct chex_eval_engine *e,
                                        const struct chex_eval_settings *s,
                                        const struct chex_world *world,

@@ -16,7 +16,7 @@ struct chex_eval_settings {
     const char *where;
     const char *model, *engine;
     int64_t image_size, batch_size, threads, workers;
-    int weights, precision, tta;
+    int weights, ensemble, precision, tta;
     int64_t bootstrap, seed;
     int cluster, interval;
     const char *compare;

@@ -38,7 +38,7 @@ struct chex_cases {
     size_t count;
     struct chex_case *one; /* (count) by class; negatives first; the hardest first */
     int positions;         /* of a map, along each side */
-    bool tta;              /* the scores are means over augmented images, which the maps are not */
+    bool tta; /* the scores are means over augmented images or networks, the maps are not */
 };
 
 /* Chooses the cases, without pictures. Of equal scores the row that comes first is harder. A masked

@@ -36,7 +36,9 @@ struct run {
     struct chex_pool *pool;
     const struct chex_loaded_image **images; /* (batch) of the current batch */
     float *pixels, *logits, *features;
-    double *distances; /* (batch) */
+    float *member_logits;  /* (networks, batch, classes) */
+    double *distances;     /* (batch) */
+    double *probabilities; /* (networks) of a finding of an image */
     char *thumb_dir;
     size_t bad;
 };
@@ -91,9 +93,13 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     r->images = chex_alloc_zeroed(batch, sizeof *r->images);
     r->pixels = chex_alloc_aligned(batch * px * px, sizeof *r->pixels);
     r->logits = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits);
+    r->member_logits =
+        chex_alloc_zeroed((size_t)c->ensemble->count * batch, (size_t)r->classes * sizeof(float));
     r->features = chex_alloc_zeroed(batch * features, sizeof *r->features);
     r->distances = chex_alloc_zeroed(batch, sizeof *r->distances);
-    if (!r->images || !r->pixels || !r->logits || !r->features || !r->distances)
+    r->probabilities = chex_alloc_zeroed((size_t)c->ensemble->count, sizeof *r->probabilities);
+    if (!r->images || !r->pixels || !r->logits || !r->member_logits || !r->features ||
+        !r->distances || !r->probabilities)
         return chex_error_memory(err, "a batch of %zu images", batch);
     if (r->feature_count)
         CHEX_TRY(chex_pool_create(c->threads, &r->pool, err));
@@ -125,8 +131,10 @@ static void release(struct run *r) {
     free(r->images);
     free(r->pixels);
     free(r->logits);
+    free(r->member_logits);
     free(r->features);
     free(r->distances);
+    free(r->probabilities);
 }
 
 /* ---- one batch ---- */
@@ -135,6 +143,16 @@ static void release(struct run *r) {
 static double probability(const struct run *r, int i, int class_index) {
     return chex_eval_as_written(chex_eval_probability(
         (double)r->logits[(size_t)i * (size_t)r->classes + (size_t)class_index]));
+}
+
+/* How far the members are apart on image `i` of the batch. */
+static double spread(const struct run *r, int i, int class_index) {
+    const size_t stride = (size_t)r->batch * (size_t)r->classes;
+    const float *logit = r->member_logits + (size_t)i * (size_t)r->classes + (size_t)class_index;
+    for (size_t m = 0; m < (size_t)r->c->ensemble->count; m++)
+        r->probabilities[m] =
+            chex_eval_as_written(chex_eval_probability((double)logit[m * stride]));
+    return chex_spread_of(r->probabilities, r->c->ensemble->count, 1).sd;
 }
 
 static unsigned flags_of(const struct run *r, int i, const struct chex_loaded_image *image) {
@@ -164,6 +182,8 @@ static void put_cells(const struct run *r, int i, FILE *to) {
                     chex_calibrate(&d->calibration[c], probability(r, i, c)) >= d->threshold[c]);
     for (int c = 0; chex_deployment_recalibrates(d) && c < r->classes; c++)
         fprintf(to, ",%.9g", chex_calibrate(&d->calibration[c], probability(r, i, c)));
+    for (int c = 0; r->c->ensemble->count > 1 && c < r->classes; c++)
+        fprintf(to, ",%.6g", spread(r, i, c));
     if (r->feature_count)
         fprintf(to, ",%.6g", r->distances[i]);
 }
@@ -212,7 +232,9 @@ static enum chex_status collect(struct run *r, size_t count, int *n_out, struct 
 
 static enum chex_status infer(struct run *r, int n, struct chex_error *err) {
     const struct chex_batch batch = {.n = n, .pixels = r->pixels};
-    CHEX_TRY(chex_engine_infer(r->c->engine, &batch, r->logits, err));
+    CHEX_TRY(chex_ensemble_begin(r->c->ensemble, &batch, r->member_logits, err));
+    CHEX_TRY(chex_ensemble_end(r->c->ensemble, err));
+    chex_ensemble_combine(r->c->ensemble, r->member_logits, n, r->logits);
     if (!r->feature_count)
         return CHEX_OK;
     CHEX_TRY(chex_engine_features(r->c->engine, n, r->features, err));

@@ -13,8 +13,9 @@
  *
  * predictions.csv: `image_id`, `study_id` and `series_id` if a file states them, `p_<Class>`; with
  * a deployment `d_<Class>` (1 if the calibrated probability is at least the threshold, else 0;
- * empty without a threshold) and, if it recalibrates, `c_<Class>` (calibrated probability); with
- * feature statistics `distance`; `flags` (image_flags.h).
+ * empty without a threshold) and, if it recalibrates, `c_<Class>` (calibrated probability); of an
+ * ensemble `s_<Class>` (standard deviation of the members' probabilities); with feature statistics
+ * `distance`; `flags` (image_flags.h).
  * rejected.csv: `image_id`, `reason`.
  */
 #ifndef CHEX_INFER_PREDICT_IMAGES_H
@@ -25,6 +26,7 @@
 
 #include "engine/engine.h"
 #include "infer/deployment.h"
+#include "infer/ensemble.h"
 #include "infer/image_flags.h"
 #include "infer/predict_partial.h"
 #include "ingest/image_list.h"
@@ -32,13 +34,14 @@
 
 struct chex_predict_config {
     const struct chex_image_list *list;
-    struct chex_engine *engine;
+    struct chex_engine *engine; /* of an ensemble its first: features are those of this network */
+    const struct chex_ensemble *ensemble;
     struct chex_group *group;
     const struct chex_deployment *deployment; /* NULL: none */
     char *const *class_names;
     const char *out; /* folder of the unfinished results, made by chex_partial_begin */
     int stored_px, workers, threads;
-    size_t pictures; /* the first images of the list get a heat map */
+    size_t pictures; /* the first images of the list get a heat map; 0 for an ensemble */
     size_t thumbs;   /* the first images of the list get a thumbnail */
     size_t max_bad;  /* more images that cannot be used are CHEX_E_DATA; SIZE_MAX: no limit */
     bool progress;

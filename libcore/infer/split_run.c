@@ -34,7 +34,8 @@ struct flight {
 
 /* The state of one rank. `out` holds its packed records. */
 struct run {
-    struct chex_engine *engine;
+    struct chex_engine *engine; /* the first one */
+    struct chex_ensemble ensemble;
     const struct chex_set *set;
     const struct chex_eval_config *config;
     bool raw; /* the engine cuts the views from stored images */
@@ -43,10 +44,13 @@ struct run {
     int view_count;
     struct chex_crop *view; /* (batch) the current view, repeated for every image; only if raw */
     float *crops;           /* NULL: nothing is cut here */
-    float *logits[CHEX_INFER_BATCHES];
-    /* (batch, classes + LOSSES): mean probabilities over the views, then the losses of the row.
-     * Batches take them in turn. */
+    int members;            /* of an ensemble; 0: one network */
+    float *logits[CHEX_INFER_BATCHES]; /* (networks, batch, classes) */
+    float *combined;                   /* (batch, classes): of the ensemble */
+    /* (batch, width): the losses of the row; then (1 + members, classes) mean probabilities over
+     * the views, of the ensemble and of each member. Batches take them in turn. */
     double *sums[CHEX_INFER_BATCHES];
+    size_t width;
     size_t batches, begun, ended; /* batches begun; views begun and ended */
     struct flight flights[CHEX_INFER_BATCHES];
     struct chex_pipeline *pipeline;
@@ -103,10 +107,12 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     const bool cut = !r->raw && !r->config->features.count;
     r->crops = cut ? chex_alloc_aligned(batch * px * px, sizeof *r->crops) : NULL;
     r->view = chex_alloc_zeroed(batch, sizeof *r->view);
-    bool all = (r->crops || !cut) && r->view;
+    r->combined = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->combined);
+    bool all = (r->crops || !cut) && r->view && r->combined;
     for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
-        r->logits[i] = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->logits[i]);
-        r->sums[i] = chex_alloc_zeroed(batch * ((size_t)r->classes + LOSSES), sizeof *r->sums[i]);
+        r->logits[i] = chex_alloc_zeroed((size_t)r->ensemble.count * batch * (size_t)r->classes,
+                                         sizeof *r->logits[i]);
+        r->sums[i] = chex_alloc_zeroed(batch * r->width, sizeof *r->sums[i]);
         all = all && r->logits[i] && r->sums[i];
     }
     if (!all)
@@ -117,6 +123,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
 static void run_release(struct run *r) {
     free(r->crops);
     free(r->view);
+    free(r->combined);
     for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
         free(r->logits[i]);
         free(r->sums[i]);
@@ -195,26 +202,39 @@ static double cross_entropy(double z, int y) {
     return fmax(z, 0) - (y == 1 ? z : 0) + log1p(exp(-fabs(z)));
 }
 
+/* Adds the probabilities of the members in a view of image `i` of the batch. */
+static void add_members(const struct run *r, const struct flight *f, size_t i) {
+    const size_t classes = (size_t)r->classes, batch = (size_t)r->engine->config.batch;
+    double *sum = f->sums + i * r->width + LOSSES + classes;
+    for (size_t k = 0; k < (size_t)r->members * classes; k++) {
+        const float z = f->logits[(k / classes * batch + i) * classes + k % classes];
+        sum[k] += chex_eval_probability((double)z) / r->view_count;
+    }
+}
+
 static enum chex_status add_logits(struct run *r, const struct flight *f, struct chex_error *err) {
     const size_t classes = (size_t)r->classes;
     const struct chex_ready *ready = &f->ready;
-    for (size_t i = 0; i < (size_t)ready->batch.n; i++)
+    chex_ensemble_combine(&r->ensemble, f->logits, ready->batch.n, r->combined);
+    for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
+        add_members(r, f, i);
         for (size_t c = 0; c < classes; c++) {
-            const double z = (double)f->logits[i * classes + c];
+            const double z = (double)r->combined[i * classes + c];
             const int y = label_of(r, ready->batch.labels + i * (size_t)r->set->classes, c);
             if (!isfinite(z)) {
                 size_t at;
                 const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
                 return chex_eval_check_logit(z, chex_shard_image_id(s, at), class_name(r, c), err);
             }
-            double *sum = f->sums + i * (classes + LOSSES);
-            sum[c] += r->config->logits ? z : chex_eval_probability(z) / r->view_count;
+            double *sum = f->sums + i * r->width;
+            sum[LOSSES + c] += r->config->logits ? z : chex_eval_probability(z) / r->view_count;
             const double plain = y >= 0 ? cross_entropy(z, y) : 0;
             const double training =
                 r->config->loss ? chex_loss_value(r->config->loss, (int)c, y, z) : plain;
-            sum[classes] += plain / (double)classes / r->view_count;
-            sum[classes + 1] += training / (double)classes / r->view_count;
+            sum[0] += plain / (double)classes / r->view_count;
+            sum[1] += training / (double)classes / r->view_count;
         }
+    }
     return CHEX_OK;
 }
 
@@ -266,13 +286,13 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
     const size_t classes = (size_t)r->classes;
     const struct chex_ready *ready = &f->ready;
     for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
-        const double *sum = f->sums + i * (classes + LOSSES);
+        const double *sum = f->sums + i * r->width;
         size_t at;
         const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
-        CHEX_TRY(put(r, &sum[classes], LOSSES * sizeof *sum, err));
-        for (size_t c = 0; c < classes; c++) {
-            const double score = r->config->logits ? sum[c] : chex_eval_as_written(sum[c]);
+        CHEX_TRY(put(r, sum, LOSSES * sizeof *sum, err));
+        for (size_t k = LOSSES; k < r->width; k++) {
+            const double score = r->config->logits ? sum[k] : chex_eval_as_written(sum[k]);
             CHEX_TRY(put(r, &score, sizeof score, err));
         }
         for (size_t c = 0; c < classes; c++) {
@@ -292,7 +312,7 @@ static enum chex_status put_records(struct run *r, const struct flight *f, struc
 /* Waits for the oldest view and adds it; after the last view of a batch packs its records. */
 static enum chex_status end_view(struct run *r, struct chex_error *err) {
     struct flight *f = &r->flights[r->ended++ % CHEX_INFER_BATCHES];
-    enum chex_status st = chex_engine_infer_end(r->engine, err);
+    enum chex_status st = chex_ensemble_end(&r->ensemble, err);
     if (st == CHEX_OK)
         st = add_logits(r, f, err);
     if (st == CHEX_OK && f->last)
@@ -310,7 +330,7 @@ static enum chex_status begin_view(struct run *r, const struct chex_ready *ready
     struct flight *f = &r->flights[r->begun % CHEX_INFER_BATCHES];
     *f = (struct flight){*ready, v + 1 == r->view_count, sums,
                          r->logits[r->begun % CHEX_INFER_BATCHES]};
-    CHEX_TRY(chex_engine_infer_begin(r->engine, &b, f->logits, err));
+    CHEX_TRY(chex_ensemble_begin(&r->ensemble, &b, f->logits, err));
     r->begun++;
     return CHEX_OK;
 }
@@ -319,7 +339,7 @@ static enum chex_status begin_view(struct run *r, const struct chex_ready *ready
 static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
                                   struct chex_error *err) {
     double *sums = r->sums[r->batches++ % CHEX_INFER_BATCHES];
-    memset(sums, 0, (size_t)ready->batch.n * ((size_t)r->classes + LOSSES) * sizeof *sums);
+    memset(sums, 0, (size_t)ready->batch.n * r->width * sizeof *sums);
     for (int v = 0; v < r->view_count; v++) {
         CHEX_TRY(begin_view(r, ready, sums, v, err));
         if (r->begun - r->ended == CHEX_INFER_BATCHES)
@@ -328,14 +348,18 @@ static enum chex_status run_batch(struct run *r, const struct chex_ready *ready,
     return CHEX_OK;
 }
 
-/* Decides whether the engine takes stored images. Training has already set this up in the engine;
+/* Decides whether the engines take stored images. Training has already set this up in the engine;
  * for evaluation alone it is set up here. */
 static enum chex_status choose_raw(struct run *r, struct chex_error *err) {
     const struct chex_resident_request request = {.stored_px = r->set->size};
     struct chex_resident_result result;
-    if (!r->engine->raw_px)
-        CHEX_TRY(chex_engine_make_resident(r->engine, &request, &result, err));
-    r->raw = r->engine->raw_px >= r->set->size;
+    r->raw = true;
+    for (int m = 0; m < r->ensemble.count; m++) {
+        struct chex_engine *engine = r->ensemble.engine[m];
+        if (!engine->raw_px)
+            CHEX_TRY(chex_engine_make_resident(engine, &request, &result, err));
+        r->raw = r->raw && engine->raw_px >= r->set->size;
+    }
     return CHEX_OK;
 }
 
@@ -373,7 +397,7 @@ static enum chex_status next_batch(struct run *r, struct chex_error *err) {
 static void abandon(struct run *r) {
     struct chex_error ignored;
     for (; r->begun > r->ended; r->ended++)
-        chex_engine_infer_end(r->engine, &ignored);
+        chex_ensemble_end(&r->ensemble, &ignored);
 }
 
 static void report_progress(const struct run *r, bool waits) {
@@ -431,7 +455,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
                                struct chex_predictions **out, struct chex_eval_loss *loss_out,
                                struct chex_error *err) {
     const size_t classes = (size_t)r->classes, rows = r->set->rows;
-    const size_t numbers = LOSSES * sizeof(double) + classes * (sizeof(double) + 1);
+    const size_t numbers = r->width * sizeof(double) + classes;
     const size_t fixed = numbers + sizeof(struct packed_facts);
     const char *at = all, *end = all + bytes;
     struct chex_predictions *p = NULL;
@@ -440,6 +464,10 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
         rows, r->classes,
         r->config->class_names ? r->config->class_names : chex_set_class_names(r->set), &p, err));
     enum chex_status st = chex_predictions_add_facts(p, err);
+    p->members = r->members;
+    p->member_score = chex_alloc_zeroed(rows * classes, (size_t)r->members * sizeof(double));
+    if (st == CHEX_OK && !p->member_score)
+        st = chex_error_memory(err, "the predictions");
     if (st != CHEX_OK) {
         chex_predictions_destroy(p);
         return st;
@@ -449,6 +477,9 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
             goto bad;
         memcpy(one, at, sizeof one);
         memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
+        for (size_t m = 0; m < (size_t)r->members; m++)
+            memcpy(p->member_score + (m * rows + i) * classes,
+                   at + sizeof one + (1 + m) * classes * sizeof(double), classes * sizeof(double));
         memcpy(p->label + i * classes, at + numbers - classes, classes);
         set_facts(&p->facts[i], at + numbers);
         at += fixed;
@@ -487,6 +518,9 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
                     .config = config,
                     .image_px = engine->config.image_size,
                     .classes = engine->config.net->classes};
+    r.ensemble = config->ensemble ? *config->ensemble : (struct chex_ensemble){&r.engine, 1, 0};
+    r.members = r.ensemble.count > 1 ? r.ensemble.count : 0;
+    r.width = LOSSES + (size_t)(1 + r.members) * (size_t)r.classes;
     struct chex_predictions *predictions = NULL;
     void *all = NULL;
     size_t from, to, bytes = 0;

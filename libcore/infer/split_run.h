@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "engine/engine.h"
+#include "infer/ensemble.h"
 #include "input/pipeline.h"
 #include "launch/coll.h"
 #include "shard/shard.h"
@@ -25,7 +26,8 @@ enum chex_tta { CHEX_TTA_NONE, CHEX_TTA_FLIP, CHEX_TTA_TENCROP };
 extern const char *const chex_tta_names[]; /* "none", "flip", "tencrop", NULL */
 
 struct chex_eval_config {
-    int workers; /* threads of the input pipeline, >= 1 */
+    int workers;                          /* threads of the input pipeline, >= 1 */
+    const struct chex_ensemble *ensemble; /* the engine is its first; NULL: the engine alone */
     enum chex_tta tta;
     bool logits;   /* the scores are logits, which rank without ties where probabilities are 0 or 1
                       in fp32; only without tta */
@@ -79,7 +81,7 @@ struct chex_eval_loss {
 
 /* Predicts the whole split. Collective; all ranks return the same status.
  * - predictions_out: rank 0 gets all rows, with the labels of the shards, and destroys the table.
- *   The other ranks get NULL.
+ *   The other ranks get NULL. Of an ensemble it has the scores of each member too.
  * - loss_out: on all ranks.
  * - The engine's parameters and pass state do not change.
  * - CHEX_E_DIVERGED: a logit is not finite. CHEX_E_PREEMPTED: *stop was set. */

@@ -291,6 +291,36 @@ void chex_net_destroy(struct chex_net *net) {
     free(net);
 }
 
+static void name_member(int k, const char *name, char out[CHEX_NET_NAME_BYTES]) {
+    snprintf(out, CHEX_NET_NAME_BYTES, CHEX_NET_MEMBER "%.70s", k, name);
+}
+
+enum chex_status chex_net_join(struct chex_net *const *nets, int count, struct chex_net **net_out,
+                               struct chex_error *err) {
+    size_t bns = 0, params = 0;
+    struct chex_net *n = *net_out = chex_net_new("ensemble", nets[0]->classes);
+    for (int k = 0; k < count; k++) {
+        bns += (size_t)nets[k]->bn_count;
+        params += (size_t)nets[k]->param_total;
+    }
+    if (!n || !(n->bns = chex_alloc_zeroed(bns, sizeof *n->bns)) ||
+        !(n->params = chex_alloc_zeroed(params, sizeof *n->params)))
+        return chex_error_memory(err, "%d networks", count);
+    for (int k = 0; k < count; k++) {
+        for (int i = 0; i < nets[k]->bn_count; i++)
+            name_member(k, nets[k]->bns[i].name, n->bns[n->bn_count++].name);
+        for (int i = 0; i < nets[k]->param_total; i++) {
+            struct chex_param *p = &n->params[n->param_total++];
+            *p = nets[k]->params[i];
+            name_member(k, nets[k]->params[i].name, p->name);
+            p->offset += n->state_count;
+        }
+        n->param_count += nets[k]->param_count;
+        n->state_count += nets[k]->state_count;
+    }
+    return CHEX_OK;
+}
+
 static int out_size(const struct chex_op *op, int in) {
     if (op->kind == CHEX_OP_RESIDUAL_ADD)
         return in;

@@ -126,6 +126,13 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
                                  struct chex_error *err);
 void chex_net_destroy(struct chex_net *net); /* NULL allowed */
 
+/* The parameters of several networks as those of one without operations, for files. Their names
+ * begin with CHEX_NET_MEMBER; the state is that of each network, one after the other. The caller
+ * destroys *net_out, after an error too. */
+#define CHEX_NET_MEMBER "members.%d."
+enum chex_status chex_net_join(struct chex_net *const *nets, int count, struct chex_net **net_out,
+                               struct chex_error *err);
+
 /* Computes the height (= width) of every buffer for an image of `size` pixels. hw_out has
  * buffer_count entries. CHEX_E_USAGE: the size is outside the network's range, which err gives. */
 enum chex_status chex_net_shapes(const struct chex_net *net, int size, int *hw_out,

@@ -21,7 +21,7 @@
 #error "ONNX holds little-endian numbers; a big-endian host would have to swap them"
 #endif
 
-enum { VALUE_BYTES = CHEX_NET_NAME_BYTES + 16, ATTRIBUTES = 4 };
+enum { VALUE_BYTES = CHEX_NET_NAME_BYTES + 16, PREFIX_BYTES = 24, ATTRIBUTES = 4 };
 
 /* Field numbers. */
 enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_VERSION = 3, MODEL_DOC = 6, MODEL_GRAPH = 7 };
@@ -43,7 +43,10 @@ struct value {
 };
 
 struct writer {
-    const struct chex_net *net;
+    const struct chex_net *net;                /* whose operations are written */
+    const struct chex_net *params;             /* of all networks */
+    const struct chex_onnx_ensemble *ensemble; /* NULL: one network */
+    char prefix[PREFIX_BYTES];                 /* of the names of `net`; "" outside networks */
     const float *state;
     const struct chex_onnx_calibration *calibration; /* NULL: none */
     struct chex_protobuf graph;
@@ -74,15 +77,24 @@ static void add_attribute(struct chex_protobuf *node, const struct attribute *a)
     chex_protobuf_message(node, NODE_ATTRIBUTE, &m);
 }
 
+/* The name in the model. All networks read the same "pixels". */
+static const char *full(const struct writer *w, const char *name,
+                        char buf[VALUE_BYTES + PREFIX_BYTES]) {
+    snprintf(buf, VALUE_BYTES + PREFIX_BYTES, "%s%s", strcmp(name, "pixels") ? w->prefix : "",
+             name);
+    return buf;
+}
+
 /* Adds a node whose output has the node's name. inputs: up to 5, then NULL. attributes: NULL, or
  * up to ATTRIBUTES. */
 static void add_node(struct writer *w, const char *type, const char *name,
                      const char *const inputs[], const struct attribute *attributes) {
     struct chex_protobuf m = {0};
+    char buf[VALUE_BYTES + PREFIX_BYTES];
     for (int i = 0; inputs[i]; i++)
-        chex_protobuf_text(&m, NODE_INPUT, inputs[i]);
-    chex_protobuf_text(&m, NODE_OUTPUT, name);
-    chex_protobuf_text(&m, NODE_NAME, name);
+        chex_protobuf_text(&m, NODE_INPUT, full(w, inputs[i], buf));
+    chex_protobuf_text(&m, NODE_OUTPUT, full(w, name, buf));
+    chex_protobuf_text(&m, NODE_NAME, buf);
     chex_protobuf_text(&m, NODE_TYPE, type);
     for (int i = 0; attributes && i < ATTRIBUTES && attributes[i].kind; i++)
         add_attribute(&m, &attributes[i]);
@@ -208,6 +220,37 @@ static void add_head(struct writer *w, const struct chex_op *op, const char *in)
     add_node(w, "Gemm", "logits",
              (const char *[]){"features", params[op->weight].name, params[op->bias].name, NULL},
              transposed);
+}
+
+/* Adds "NAME": the mean over the networks of their values of this name. */
+static void add_mean(struct writer *w, const char *name) {
+    struct chex_protobuf m = {0};
+    char buf[VALUE_BYTES + PREFIX_BYTES];
+    for (int k = 0; k < w->ensemble->count; k++) {
+        snprintf(buf, sizeof buf, CHEX_NET_MEMBER "%s", k, name);
+        chex_protobuf_text(&m, NODE_INPUT, buf);
+    }
+    chex_protobuf_text(&m, NODE_OUTPUT, name);
+    chex_protobuf_text(&m, NODE_NAME, name);
+    chex_protobuf_text(&m, NODE_TYPE, "Mean");
+    chex_protobuf_message(&w->graph, GRAPH_NODE, &m);
+}
+
+/* The logit of the mean p of sigmoid(z) is log p - log (1 - p). The mean of sigmoid(-z) is 1 - p
+ * with all its digits. */
+static void add_ensemble(struct writer *w) {
+    if (w->ensemble->mean_logit) {
+        add_mean(w, "logits");
+        return;
+    }
+    add_mean(w, "positive");
+    add_mean(w, "negative");
+    add_node(w, "Log", "positive.log", (const char *[]){"positive", NULL}, NULL);
+    add_node(w, "Log", "negative.log", (const char *[]){"negative", NULL}, NULL);
+    add_node(w, "Sub", "logits", (const char *[]){"positive.log", "negative.log", NULL}, NULL);
+}
+
+static void add_probabilities(struct writer *w) {
     if (w->calibration)
         add_calibration(w);
     add_node(w, "Sigmoid", "probabilities",
@@ -259,13 +302,35 @@ static const char *probabilities_doc(const struct writer *w) {
                           : "sigmoid of the logits";
 }
 
+/* False: out of memory, or an operation that this file does not know. */
+static bool add_network(struct writer *w, int k) {
+    w->net = w->ensemble ? w->ensemble->member[k] : w->params;
+    w->buffers = chex_alloc_zeroed((size_t)w->net->buffer_count, sizeof *w->buffers);
+    bool known = w->buffers != NULL;
+    if (w->ensemble)
+        snprintf(w->prefix, sizeof w->prefix, CHEX_NET_MEMBER, k);
+    for (int i = 0; known && i < w->net->op_count; i++)
+        known = add_op(w, &w->net->ops[i]);
+    if (w->ensemble && !w->ensemble->mean_logit) {
+        add_node(w, "Sigmoid", "positive", (const char *[]){"logits", NULL}, NULL);
+        add_node(w, "Neg", "minus", (const char *[]){"logits", NULL}, NULL);
+        add_node(w, "Sigmoid", "negative", (const char *[]){"minus", NULL}, NULL);
+    }
+    w->prefix[0] = '\0';
+    free(w->buffers);
+    return known;
+}
+
 static bool add_graph(struct writer *w, int image_size) {
-    const struct chex_net *net = w->net;
+    const struct chex_net *net = w->params;
     const int image[] = {1, image_size, image_size}, classes[] = {net->classes};
     bool known = true;
     add_pixels(w);
-    for (int i = 0; i < net->op_count; i++)
-        known = known && add_op(w, &net->ops[i]);
+    for (int k = 0; known && k < (w->ensemble ? w->ensemble->count : 1); k++)
+        known = add_network(w, k);
+    if (w->ensemble)
+        add_ensemble(w);
+    add_probabilities(w);
     chex_protobuf_text(&w->graph, GRAPH_NAME, net->model);
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -322,13 +387,15 @@ static bool add_metadata(const struct writer *w, const struct chex_safetensors_a
 
 enum chex_status chex_onnx_write(const char *path, const struct chex_net *net, const float *state,
                                  int image_size, const struct chex_safetensors_about *about,
+                                 const struct chex_onnx_ensemble *ensemble,
                                  const struct chex_onnx_calibration *calibration,
                                  struct chex_error *err) {
-    struct writer w = {.net = net, .state = state, .calibration = calibration};
+    struct writer w = {.net = ensemble ? ensemble->member[0] : net,
+                       .params = net,
+                       .ensemble = ensemble,
+                       .state = state,
+                       .calibration = calibration};
     struct chex_protobuf model = {0}, opset = {0};
-    w.buffers = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *w.buffers);
-    if (!w.buffers)
-        return chex_error_memory(err, "%s", path);
     const bool known = add_graph(&w, image_size);
     chex_protobuf_int(&model, MODEL_IR, CHEX_ONNX_IR);
     chex_protobuf_text(&model, MODEL_PRODUCER, "chexnet");
@@ -341,13 +408,14 @@ enum chex_status chex_onnx_write(const char *path, const struct chex_net *net, c
     const bool good = add_metadata(&w, about, image_size, &model) && !model.failed;
     enum chex_status st = CHEX_OK;
     if (!known)
-        st = chex_error_set(err, CHEX_E_FAIL, "%s: %s has an operation without an ONNX form", path,
-                            net->model);
+        st = chex_error_set(err, CHEX_E_FAIL,
+                            "%s: %s has an operation without an ONNX form, or no "
+                            "memory is left",
+                            path, net->model);
     else if (!good)
         st = chex_error_memory(err, "%s", path);
     else
         st = chex_fs_write(path, model.data, model.bytes, err);
     free(model.data);
-    free(w.buffers);
     return st;
 }

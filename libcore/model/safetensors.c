@@ -56,7 +56,8 @@ static const struct {
              {"fold", offsetof(struct chex_safetensors_about, fold)},
              {"unions", offsetof(struct chex_safetensors_about, unions)},
              {"weights", offsetof(struct chex_safetensors_about, weights)},
-             {"deployment", offsetof(struct chex_safetensors_about, deployment)}};
+             {"deployment", offsetof(struct chex_safetensors_about, deployment)},
+             {"ensemble", offsetof(struct chex_safetensors_about, ensemble)}};
 static char **text_of(const struct chex_safetensors_about *about, size_t i) {
     return (char **)((uintptr_t)about + texts[i].at);
 }
@@ -111,7 +112,9 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
            add_size(object, "image_size", about->image_size) &&
            add_size(object, "stored_size", about->stored_size) && add_input(object, net) &&
            add_text(object, "output",
-                    about->deployment
+                    about->ensemble ? "the mean of several networks (key ensemble), whose tensors "
+                                      "begin with members.0., members.1., ..."
+                    : about->deployment
                         ? "one logit for each of classes: its sigmoid is the probability, which "
                           "calibration of the key deployment corrects before its thresholds"
                         : "one logit for each of classes: its sigmoid is the probability") &&
@@ -182,10 +185,11 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
                   net->state_count * sizeof(float);
     for (int i = 0; i < count; i++)
         size += statistic_bytes(&statistics[i]);
-    char *file = malloc(size);
+    char *file = size > max_file_bytes ? NULL : malloc(size);
     if (!file) {
         free(text);
-        return chex_error_memory(err, "%s", path);
+        return chex_error_set(err, CHEX_E_RESOURCE,
+                              "%s: no memory for %zu bytes, or more than 2 GiB", path, size);
     }
     uint64_t header_bytes = padded;
     memcpy(file, &header_bytes, LENGTH_BYTES);

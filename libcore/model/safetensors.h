@@ -33,6 +33,8 @@ struct chex_safetensors_about {
     int image_size;   /* of the training, in pixels */
     int stored_size;  /* side of the stored images of the training, in pixels */
     char *deployment; /* JSON text: see infer/deployment.h */
+    char *ensemble;   /* JSON text of several networks: see evaluate/ensemble_files.h. NULL: one
+                         network */
     /* Options of a loss that shifts probabilities: "--loss focal --label-smoothing 0.1". NULL:
      * plain cross-entropy, or unknown. Only checkpoints state it. */
     char *training_loss;

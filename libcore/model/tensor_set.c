@@ -146,13 +146,11 @@ static bool same_shape(const struct chex_tensor *t, const struct chex_param *p) 
     return same;
 }
 
-/* Whether `p` is the first convolution, and the tensor is the same with one input channel. */
-static bool is_one_channel(const struct chex_tensor *t, const struct chex_param *p,
-                           const struct chex_net *net) {
+/* Whether `p` is a first convolution, and the tensor is the same with one input channel. */
+static bool is_one_channel(const struct chex_tensor *t, const struct chex_param *p) {
     struct chex_param one = *p;
     one.dims[1] = 1;
-    return net->ops[0].in == CHEX_NET_IMAGE && p == &net->params[net->ops[0].weight] &&
-           p->dims[1] == 3 && same_shape(t, &one);
+    return p->kind == CHEX_PARAM_CONV && p->dims[1] == 3 && same_shape(t, &one);
 }
 
 static void print_shape(const size_t *dims, size_t rank, char *out, size_t size) {
@@ -198,7 +196,7 @@ static void copy_one_channel(const struct chex_tensor *t, const struct chex_para
 static enum chex_status load_tensor(const struct chex_tensor_set *set, const struct chex_tensor *t,
                                     const struct chex_net *net, const struct chex_param *p,
                                     float *state, struct chex_error *err) {
-    const bool one_channel = is_one_channel(t, p, net);
+    const bool one_channel = is_one_channel(t, p);
     if (!one_channel && !same_shape(t, p))
         return wrong_shape(set->path, t, p, err);
     if (t->type == CHEX_TENSOR_OTHER)
@@ -302,10 +300,11 @@ static void warn_of(const struct chex_tensor_set *set, const struct chex_net *ne
         chex_warn(
             "%s: %zu tensors are not parameters of %s and are ignored (the first is '%.100s')",
             set->path, m->extra_count, net->model, m->extra);
-    const struct chex_param *first =
-        net->ops[0].weight >= 0 ? &net->params[net->ops[0].weight] : NULL;
-    const struct chex_tensor *t = first ? m->found[net->ops[0].weight] : NULL;
-    if (t && is_one_channel(t, first, net))
+    const struct chex_tensor *t = NULL;
+    for (int i = 0; !t && i < net->param_total; i++)
+        if (m->found[i] && is_one_channel(m->found[i], &net->params[i]))
+            t = m->found[i];
+    if (t)
         chex_warn("%s: '%.100s' has one input channel. It is read as torchxrayvision's, which "
                   "scales pixels to -1024 to 1024, and widened to three channels with equal "
                   "results",
@@ -339,8 +338,7 @@ static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net 
         const int at = find_param(net, t);
         const struct chex_param *p = at >= 0 ? &net->params[at] : NULL;
         if (p)
-            found[at] =
-                same_shape(t, p) || is_one_channel(t, p, net) ? FITS_BY_SHAPE : FITS_BY_NAME;
+            found[at] = same_shape(t, p) || is_one_channel(t, p) ? FITS_BY_SHAPE : FITS_BY_NAME;
     }
     for (int i = 0; found && i < net->param_total; i++)
         if (!chex_param_is_head(&net->params[i]) && found[i] < fit)

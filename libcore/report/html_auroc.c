@@ -134,7 +134,10 @@ static void put_row(const struct page *p, int c) {
         begin_cell(to, "pub", published_name(pub));
         chex_html_put_number(to, r.published, 4);
     }
-    fputs("</td></tr>\n", to);
+    fputs("</td>", to);
+    if (p->r->gains)
+        chex_html_gain_cells(to, &p->r->gains->gain[c]);
+    fputs("</tr>\n", to);
 }
 
 static void put_interval_notes(const struct chex_scores *s, FILE *to) {
@@ -179,6 +182,8 @@ static void put_table_head(const struct page *p) {
         chex_html_heading(to, "within folds");
     if (p->r->published)
         chex_html_heading(to, published_name(p->r->published));
+    if (p->r->gains)
+        chex_html_gain_headings(to);
     chex_html_open_rows(to);
 }
 
@@ -196,6 +201,11 @@ static void put_table(const struct page *p) {
     if (s->folds)
         fprintf(to, "<p class=\"mut\">Within folds: %s.</p>\n", chex_report_folds);
     put_interval_notes(s, to);
+    if (p->r->gains) {
+        fputs("<pre>", to);
+        chex_gains_print(to, p->r->gains);
+        fputs("</pre>\n", to);
+    }
 }
 
 static void put_note(const struct page *p) {

@@ -110,8 +110,8 @@ static void put_notes(FILE *to, const struct chex_cases *k) {
             "what the network saw. What a network looks at need not be the reason.%s</p>\n",
             k->positions, k->positions,
             k->positions < CHEX_CAM_FEWEST_POSITIONS ? ": too coarse to say where" : "",
-            k->tta ? " Predictions are means over augmented images, the maps are of the image "
-                     "itself."
+            k->tta ? " Predictions are means over augmented images or several networks, the maps "
+                     "are those of the image itself by the first network."
                    : "");
 }
 

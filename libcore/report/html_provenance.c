@@ -26,6 +26,11 @@ static void put_json(FILE *to, const json_t *v) {
         fprintf(to, "%.6g", json_real_value(v));
     else if (json_is_boolean(v))
         fputs(json_is_true(v) ? "yes" : "no", to);
+    else if (json_is_array(v)) /* members of an ensemble */
+        for (size_t i = 0; i < json_array_size(v); i++)
+            chex_put_xml_between(to, i ? ", " : "",
+                                 json_string_value(json_object_get(json_array_get(v, i), "file")),
+                                 "");
     else
         fputs("&#8211;", to);
 }

@@ -90,6 +90,8 @@ static void write_headers(const struct table *t) {
         chex_predictions_put_columns(t->predictions, "d_", names, classes);
     if (chex_deployment_recalibrates(d))
         chex_predictions_put_columns(t->predictions, "c_", names, classes);
+    if (t->c->ensemble->count > 1)
+        chex_predictions_put_columns(t->predictions, "s_", names, classes);
     fprintf(t->predictions, "%s,flags\n", d && d->features ? ",distance" : "");
     fputs("image_id,reason\n", t->rejected);
 }

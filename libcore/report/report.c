@@ -241,6 +241,8 @@ void chex_report_print(const struct chex_report *r, FILE *to) {
     for (int c = 0; c <= s->classes; c++)
         print_row(r, to, width, c);
     print_notes(r, to);
+    if (r->gains)
+        chex_gains_print(to, r->gains);
 }
 
 /* ---- auroc.json ---- */
@@ -263,6 +265,8 @@ static json_t *class_json(const struct chex_report *r, int c) {
         chex_columns_set(&o, &within_folds, 1, k);
     if (r->figures)
         chex_figures_class_json(r->figures, c, &o);
+    if (r->gains)
+        chex_gains_set(&o, r->gains, c);
     return o;
 }
 
@@ -297,6 +301,13 @@ static json_t *published_json(const struct chex_report *r) {
         CHEX_FIELD_IF(rows != CHEX_ROWS_UNKNOWN, "same_images", (bool)(rows == CHEX_ROWS_SAME)));
 }
 
+/* The best member, from 1, and what belongs to the mean AUROC. */
+static json_t *ensemble_json(const struct chex_gains *g) {
+    json_t *o = chex_result(CHEX_FIELD("best_member", g->best + 1));
+    chex_gains_set(&o, g, g->classes);
+    return o;
+}
+
 json_t *chex_report_classes_json(const struct chex_report *r) {
     json_t *classes = json_array();
     for (int c = 0; c < r->scores->classes; c++)
@@ -326,6 +337,7 @@ json_t *chex_report_json(const struct chex_report *r) {
         CHEX_FIELD("classes", chex_report_classes_json(r)),
         CHEX_FIELD_IF(r->subgroups, "subgroups", chex_subgroups_json(r->subgroups)),
         CHEX_FIELD_IF(r->shortcuts, "shortcuts", chex_shortcuts_json(r->shortcuts)),
+        CHEX_FIELD_IF(r->gains, "ensemble", ensemble_json(r->gains)),
         CHEX_FIELD("published", published_json(r)),
         CHEX_FIELD("provenance", r->provenance ? json_deep_copy(r->provenance) : json_object()),
         CHEX_FIELD_IF(r->table_digest, "predictions_digest", r->table_digest));
@@ -339,15 +351,21 @@ static enum chex_status write_json(FILE *f, const struct chex_report *r, struct 
 
 static enum chex_status write_csv(FILE *f, const struct chex_report *r, struct chex_error *err) {
     const struct chex_report_row mean = chex_report_row(r, r->scores->classes);
+    char names[8192] = ""; /* of some hundred members */
+    struct chex_text_line line = {names, sizeof names, 0};
     json_t *rows = chex_report_classes_json(r);
-    chex_json_append(&rows, chex_result(CHEX_FIELD("name", "mean"), CHEX_MEMBER(&mean, auroc),
-                                        CHEX_FIELD("ci_low", mean.interval.low),
-                                        CHEX_FIELD("ci_high", mean.interval.high),
-                                        CHEX_MEMBER(&mean, published)));
-    return chex_csv_write(f,
-                          "class=name,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,"
-                          "published?,positive_patients?,negative_patients?,rows_digest",
-                          rows, err);
+    json_t *last =
+        chex_result(CHEX_FIELD("name", "mean"), CHEX_MEMBER(&mean, auroc),
+                    CHEX_FIELD("ci_low", mean.interval.low),
+                    CHEX_FIELD("ci_high", mean.interval.high), CHEX_MEMBER(&mean, published));
+    chex_text_append(&line, "class=name,positives,negatives,masked,auroc,ci_low,ci_high,delong_se,"
+                            "published?,positive_patients?,negative_patients?,rows_digest");
+    if (r->gains) {
+        chex_gains_names(&line, r->gains);
+        chex_gains_set(&last, r->gains, r->gains->classes);
+    }
+    chex_json_append(&rows, last);
+    return chex_csv_write(f, names, rows, err);
 }
 
 static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct chex_error *err) {

@@ -11,7 +11,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "stats/figures.h"
+#include "stats/gains.h"
 #include "stats/published.h"
 #include "stats/scores.h"
 #include "stats/shortcuts.h"
@@ -29,6 +31,7 @@ struct chex_report {
     const struct chex_cases *cases;         /* NULL: no images in report.html */
     const struct chex_subgroups *subgroups; /* NULL: none */
     const struct chex_shortcuts *shortcuts; /* NULL: none */
+    const struct chex_gains *gains;         /* of an ensemble; NULL: one network */
     const char *unit, *unit_score; /* "image", "study", "patient"; "max", "mean", NULL for images.
                                       NULL: images */
     const char *command;           /* NULL, or the command line, quoted for a shell */
@@ -55,6 +58,18 @@ json_t *chex_report_json(const struct chex_report *r);
  * "nan"; the cell of a class without a published value is empty. */
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err);
+
+/* ---- gains_text.c: an ensemble. c: a class, or the number of classes for the mean ---- */
+
+/* Sets the figures in an object; appends their names to the header of a CSV file; prints three
+ * lines on the mean. */
+void chex_gains_set(json_t **object, const struct chex_gains *g, int c);
+void chex_gains_names(struct chex_text_line *to, const struct chex_gains *g);
+void chex_gains_print(FILE *to, const struct chex_gains *g);
+
+/* Further columns of a table of report.html. */
+void chex_html_gain_headings(FILE *to);
+void chex_html_gain_cells(FILE *to, const struct chex_gain *k);
 
 /* ---- figures_text.c, subgroups_text.c, shortcuts_text.c: CSV files ---- */
 

@@ -118,6 +118,10 @@ static enum chex_status compare(struct chex_paired *p, struct work *w,
     for (int i = 0; i < 2; i++)
         p->mean.auroc[i] += d.auroc[i];
     chex_difference_add(&w->mean, &d, w->part);
+    if (p->config.means) {
+        chex_difference_add(&p->config.means[k - p->per_class], &d, w->part);
+        chex_difference_add(&p->config.means[p->classes], &d, w->part);
+    }
     return p->config.replicates ? add_bootstrap(&p->config, w, rankings, k, err) : CHEX_OK;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/pool.h"
 #include "stats/auroc.h"
+#include "stats/delong.h"
 #include "stats/predictions.h"
 #include "stats/scores.h"
 
@@ -22,6 +23,9 @@ struct chex_paired_config {
     uint64_t seed;
     double margin;          /* of non-inferiority, above 0; NaN: none */
     struct chex_pool *pool; /* for the bootstrap; NULL: only the calling thread computes */
+    /* (classes of the first table + 1), created by the caller: the differences of each class, and
+     * the last of all, are added too. NULL: none. */
+    struct chex_delong_mean *means;
 };
 
 /* A model is non-inferior to the other if the 95 % interval of the difference excludes that it is

@@ -58,6 +58,18 @@ enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct c
     return CHEX_OK;
 }
 
+struct chex_spread chex_spread_of(const double *score, int count, size_t stride) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < count; i++)
+        sum += score[(size_t)i * stride];
+    const double mean = sum / count;
+    for (int i = 0; i < count; i++) {
+        const double distance = score[(size_t)i * stride] - mean;
+        squares += distance * distance;
+    }
+    return (struct chex_spread){mean, count > 1 ? sqrt(squares / (count - 1)) : 0};
+}
+
 static void free_strings(char **strings, size_t n) {
     for (size_t i = 0; strings && i < n; i++)
         free(strings[i]);
@@ -75,6 +87,7 @@ void chex_predictions_destroy(struct chex_predictions *p) {
         free(p->facts[i].source);
     }
     free(p->facts);
+    free(p->member_score);
     free(p->label);
     free(p->score);
     free(p);
@@ -95,6 +108,8 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
     fputs("image_id,patient_id", f);
     chex_predictions_put_columns(f, "y_", p->class_names, p->classes);
     chex_predictions_put_columns(f, "p_", p->class_names, p->classes);
+    if (p->members)
+        chex_predictions_put_columns(f, "s_", p->class_names, p->classes);
     chex_facts_put_names(f, facts);
     putc('\n', f);
     for (size_t i = 0; i < p->rows; i++) {
@@ -106,6 +121,11 @@ static void write_table(FILE *f, const struct chex_predictions *p) {
             fprintf(f, ",%d", p->label[at + (size_t)c]);
         for (int c = 0; c < p->classes; c++)
             fprintf(f, ",%.9g", p->score[at + (size_t)c]);
+        for (int c = 0; p->members && c < p->classes; c++)
+            fprintf(f, ",%.6g",
+                    chex_spread_of(p->member_score + at + (size_t)c, p->members,
+                                   p->rows * (size_t)p->classes)
+                        .sd);
         if (facts)
             chex_facts_put_cells(f, facts, &p->facts[i]);
         putc('\n', f);

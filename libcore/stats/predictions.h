@@ -4,7 +4,8 @@
  *
  * File format, predictions.csv:
  * - Header `image_id,patient_id`, then `y_<Class>` and `p_<Class>` for each class, then the facts
- * of the images that are known for at least one row (stats/row_facts.h).
+ * of the images that are known for at least one row (stats/row_facts.h). Of an ensemble
+ * `s_<Class>` follows p: the standard deviation of its members' p.
  * - y is 1, 0, -1 (uncertain) or -2 (not stated).
  * - p is written with nine digits, which restore fp32 exactly, and is read in fp64.
  * - The reader finds columns by name, in any order, and ignores other columns.
@@ -41,6 +42,8 @@ struct chex_predictions {
     int8_t *label;      /* (rows, classes); below 0: masked */
     double *score; /* (rows, classes): a finite number. From a network: a probability in fp32 */
     struct chex_row_facts *facts; /* (rows), or NULL: nothing is known */
+    int members;                  /* of an ensemble; 0: one network, or unknown */
+    double *member_score;         /* (members, rows, classes); a file has their spread alone */
 };
 
 /* Creates a zeroed table. The ids are NULL until the caller sets them to malloc'd strings. */
@@ -50,6 +53,12 @@ void chex_predictions_destroy(struct chex_predictions *p); /* NULL allowed */
 
 /* Adds `facts`, all unknown, if the table has none. Its strings are malloc'd. */
 enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct chex_error *err);
+
+/* Mean and sample standard deviation of `count` scores, `stride` apart; 0 for one score. */
+struct chex_spread {
+    double mean, sd;
+};
+struct chex_spread chex_spread_of(const double *score, int count, size_t stride);
 
 /* Writes the file atomically (temporary name, then rename). */
 enum chex_status chex_predictions_write(const char *path, const struct chex_predictions *p,

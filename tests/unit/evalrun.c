@@ -393,6 +393,30 @@ static void test_stop(void) {
     OK(all, "one rank fails: all leave with its status");
 }
 
+/* The logits of two members become those of the ensemble. */
+static void test_combine(void) {
+    const float z[2][CLASSES] = {{1, -800, NAN}, {3, -900, 2}};
+    const float large[2][CLASSES] = {{1e30f, 0, 0}, {1, 0, 0}};
+    struct chex_engine one = engine_of(1), two = one, *engines[] = {&one, &two};
+    struct chex_ensemble e = {engines, 2, CHEX_MEAN_LOGIT};
+    float out[CLASSES];
+    chex_ensemble_combine(&e, z[0], 1, out);
+    OK(out[0] == 2 && out[1] == -850 && isnan(out[2]), "the mean logit");
+    e.mean = CHEX_MEAN_PROBABILITY;
+    chex_ensemble_combine(&e, z[0], 1, out);
+    const double mean = (chex_eval_probability(1) + chex_eval_probability(3)) / 2;
+    OK(fabs(chex_eval_probability((double)out[0]) - mean) < 1e-7, "the mean probability");
+    OK(isfinite(out[1]) && (float)chex_eval_probability((double)out[1]) == 0,
+       "probabilities below the least double are 0: logit %g", (double)out[1]);
+    OK(isnan(out[2]), "a logit that is no number stays so");
+    chex_ensemble_combine(&e, large[0], 1, out);
+    OK(fabs(chex_eval_probability((double)out[0]) - (1 + chex_eval_probability(1)) / 2) < 1e-7,
+       "a probability of 1 is averaged");
+    e.count = 1;
+    chex_ensemble_combine(&e, z[0], 1, out);
+    OK(memcmp(out, z, sizeof out) == 0, "one network keeps its logits");
+}
+
 int main(void) {
     struct chex_error err = {0};
     BAIL_UNLESS(mkdtemp(dir), "no scratch folder");
@@ -401,6 +425,7 @@ int main(void) {
     test_logits();
     test_faults();
     test_stop();
+    test_combine();
     for (int i = 0; i < SHARDS; i++)
         chex_shard_close(set.shards[i]);
     chex_fs_remove_tree(dir, &err);

@@ -105,12 +105,15 @@ static bool place_maps(struct cpu_engine *e, struct chex_life *lives) {
         if (g)
             g[b].bytes = lives[b].bytes;
     }
-    char *base = chex_cpu_alloc(e, chex_lives_place(lives, g ? 2 * count : count), 1);
-    for (int b = 0; b < count && base; b++) {
-        e->bufs[b].x = base + lives[b].offset;
-        e->bufs[b].g = g ? base + g[b].offset : NULL;
+    const struct cpu_engine *lender = e->config.lender ? e->config.lender->self : NULL;
+    e->map_bytes = chex_lives_place(lives, g ? 2 * count : count);
+    e->maps = lender && lender->map_bytes >= e->map_bytes ? lender->maps
+                                                          : chex_cpu_alloc(e, e->map_bytes, 1);
+    for (int b = 0; b < count && e->maps; b++) {
+        e->bufs[b].x = e->maps + lives[b].offset;
+        e->bufs[b].g = g ? e->maps + g[b].offset : NULL;
     }
-    return base != NULL;
+    return e->maps != NULL;
 }
 
 static bool alloc_statistics(struct cpu_engine *e) {

@@ -145,13 +145,15 @@ struct cpu_engine {
     float *param, *moment[2], *ema; /* state_count elements each; ema NULL: none is kept */
     struct chex_clip clip;
     struct cpu_scratch *scratch;
-    float *part[4];          /* per tile and channel. Forward: cpu_moments in [0] to [2]. Backward:
-                                S1 and S2 of in in [0] and [1], of side_in in [2] and [3] */
-    float *wpart;            /* partial weight gradients */
-    float *winograd;         /* transformed weights of the current operation, see cpu_winograd.c */
-    float *feature;          /* HEAD: (n, features) */
-    float *logit;            /* (n, classes); overwritten by its gradient */
-    double *row_sum;         /* two sums per channel of the widest buffer */
+    float *part[4];  /* per tile and channel. Forward: cpu_moments in [0] to [2]. Backward:
+                        S1 and S2 of in in [0] and [1], of side_in in [2] and [3] */
+    float *wpart;    /* partial weight gradients */
+    float *winograd; /* transformed weights of the current operation, see cpu_winograd.c */
+    float *feature;  /* HEAD: (n, features) */
+    float *logit;    /* (n, classes); overwritten by its gradient */
+    double *row_sum; /* two sums per channel of the widest buffer */
+    char *maps;      /* all feature maps and their gradients; own, or the lender's */
+    size_t map_bytes;
     struct cpu_block *owned; /* all allocations, freed by destroy */
     size_t owned_count;
     uint64_t bytes; /* sum over owned */
