@@ -82,14 +82,6 @@ enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size
     return CHEX_OK;
 }
 
-enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
-                                 int image_size, enum chex_tta tta, struct chex_error *err) {
-    if (set->classes != net->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %d findings, the network has %d", set->dir,
-                              set->classes, net->classes);
-    return chex_eval_check_size(set, image_size, tta, err);
-}
-
 /* Chooses what the pipeline delivers and the views to cut from it.
  * - raw: stored images; the engine cuts the views.
  * - tencrop: whole images; view_pixels() cuts the views.
@@ -425,10 +417,11 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
     const bool together = r->config->stop != NULL;
     const size_t rows = r->rows = to - from, rounds = rounds_of(r, coll);
     struct chex_progress *bar = NULL;
-    enum chex_status st =
-        r->config->set_class
-            ? chex_eval_check_size(r->set, r->image_px, r->config->tta, err)
-            : chex_eval_check(r->set, r->engine->config.net, r->image_px, r->config->tta, err);
+    const int classes = r->set->classes;
+    enum chex_status st = chex_eval_check_size(r->set, r->image_px, r->config->tta, err);
+    if (st == CHEX_OK && !r->config->set_class && classes != r->classes)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: %d findings, the network has %d", r->set->dir,
+                            classes, r->classes);
     if (st == CHEX_OK && rows) /* there may be more ranks than rows */
         st = open_rows(r, from, to, err);
     if (st == CHEX_OK && rows)

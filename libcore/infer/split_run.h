@@ -69,10 +69,6 @@ void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *t
 enum chex_status chex_eval_check_size(const struct chex_set *set, int image_size, enum chex_tta tta,
                                       struct chex_error *err);
 
-/* The same, and that the network has as many classes as the set. */
-enum chex_status chex_eval_check(const struct chex_set *set, const struct chex_net *net,
-                                 int image_size, enum chex_tta tta, struct chex_error *err);
-
 /* Averages over images, classes and views. A masked label adds 0. */
 struct chex_eval_loss {
     double bce;      /* plain binary cross-entropy, comparable between runs */
