@@ -19,7 +19,7 @@
 #include "evaluate/output.h"
 #include "model/parameter_names.h"
 
-enum { SCHEMA = 1 };
+enum { SCHEMA = 1, MOST = 500 }; /* members: the header of auroc.csv names them all */
 
 /* ---- the files ---- */
 
@@ -263,12 +263,12 @@ enum chex_status chex_eval_members_parse(const char *path, const char *text,
     int kind = CHEX_MEAN_PROBABILITY;
     while (mean && chex_ensemble_names[kind] && strcmp(mean, chex_ensemble_names[kind]) != 0)
         kind++;
-    if (json_integer_value(json_object_get(o, "schema")) != SCHEMA || count < 2 ||
-        count > INT32_MAX || !mean || !chex_ensemble_names[kind])
+    if (json_integer_value(json_object_get(o, "schema")) != SCHEMA || count < 2 || count > MOST ||
+        !mean || !chex_ensemble_names[kind])
         return chex_error_set(err, CHEX_E_DATA,
-                              "%s: metadata 'ensemble': no description of schema 1 with a mean and "
-                              "two or more members: written by a newer chexnet?",
-                              path);
+                              "%s: ensemble: no description of schema 1 with a mean and 2 to %d "
+                              "members: written by a newer chexnet?",
+                              path, MOST);
     *mean_out = (enum chex_ensemble_mean)kind;
     *facts_out = json_incref(members);
     return CHEX_OK;

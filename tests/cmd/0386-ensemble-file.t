@@ -80,9 +80,9 @@ refused() { # FILE TEXT NAME
     expect_status 3 evaluate --checkpoint "$1.safetensors" --output never
     error_line "^chex-eval error: $1.safetensors: $2" "$3"
 }
-refused newer "metadata 'ensemble': no description of schema 1" "a newer description is refused"
-refused mean "metadata 'ensemble': no description of schema 1 with a mean and two or more members" "an unknown mean is refused"
-refused few "metadata 'ensemble': no description of schema 1 with a mean and two or more members" "one member is no ensemble"
+refused newer "ensemble: no description of schema 1" "a newer description is refused"
+refused mean "ensemble: no description of schema 1" "an unknown mean is refused"
+refused few "ensemble: no description of schema 1" "one member is no ensemble"
 refused lost 'the thresholds are those of other parameters' "a file without one of its members is refused"
 refused turned "no tensor 'members.3.features.conv0.weight'" "so is one with a member too many"
 refused cut "tensor 'chexnet.features.mean' ends at byte|tensor .* ends at byte" "a truncated file is refused"
