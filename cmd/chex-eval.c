@@ -22,11 +22,24 @@ enum chex_status eval_write_file(const struct chex_eval_settings *s, const char 
     if (s->common.json && s->output)
         CHEX_TRY(chex_text_for_json("--output", s->output, "--json", err));
     CHEX_TRY(write(s, err));
+    return eval_print_file(s, schema, s->output, err);
+}
+
+enum chex_status eval_print_file(const struct chex_eval_settings *s, const char *schema,
+                                 const char *path, struct chex_error *err) {
     if (!s->common.json)
         return CHEX_OK;
-    json_t *result =
-        chex_result(CHEX_FIELD("schema", schema), CHEX_FIELD("version", 1), CHEX_MEMBER(s, output));
+    json_t *result = chex_result(CHEX_FIELD("schema", schema), CHEX_FIELD("version", 1),
+                                 CHEX_FIELD("output", path));
     return chex_result_print(stdout, result, NULL, JSON_INDENT(1), err);
+}
+
+enum chex_status eval_refuse(const struct chex_opt_set *set, const char *const *names,
+                             const char *why, struct chex_error *err) {
+    for (; *names; names++)
+        if (chex_opt_origin(set, *names) == CHEX_FROM_COMMAND_LINE)
+            return chex_error_set(err, CHEX_E_USAGE, "--%s: %s", *names, why);
+    return CHEX_OK;
 }
 
 int main(int argc, char **argv) {

@@ -15,10 +15,17 @@
 #include "train_settings.h"
 #include "train_signals.h"
 
-/* The moving average and the moments of the other layers would not fit the new kind of run. */
-static enum chex_status same_head_only(const struct train_settings *s, const char *path,
-                                       const json_t *recorded, struct chex_error *err) {
+/* The moving average and the moments of the other layers would not fit the new kind of run, and
+ * the features of the run do not come from its images. */
+static enum chex_status same_kind(const struct train_settings *s, const char *path,
+                                  const json_t *recorded, struct chex_error *err) {
     const char *was = json_string_value(json_object_get(recorded, "head-only"));
+    const char *features = json_string_value(json_object_get(recorded, "features"));
+    if ((features && *features) != (s->config.features != NULL))
+        return chex_error_set(err, CHEX_E_USAGE, "%s: the run was made %s --features%s", path,
+                              s->config.features ? "without" : "with",
+                              s->config.features ? "; start another one in another --output"
+                                                 : " FILE: give the file again");
     if ((was && strcmp(was, "yes") == 0) == s->config.head_only)
         return CHEX_OK;
     return chex_error_set(err, CHEX_E_USAGE,
@@ -35,7 +42,7 @@ static enum chex_status restore_from_run(void *arg, const char *path, const json
                                          char *restored, size_t size, struct chex_error *err) {
     struct train_settings *s = arg;
     CHEX_TRY(train_restore_options(s, path, recorded, origins, restored, size, err));
-    CHEX_TRY(same_head_only(s, path, recorded, err));
+    CHEX_TRY(same_kind(s, path, recorded, err));
     CHEX_TRY(train_check_settings(s, err));
     CHEX_TRY(train_complete(s, err));
     *config = s->config;
@@ -161,8 +168,8 @@ static enum chex_status collective(struct train_settings *s, struct chex_world *
     return st;
 }
 
-/* --prove: the options of the run, before an engine is chosen. An engine or a folder of data that
- * the user names comes first. */
+/* --prove: the options of the run, before an engine is chosen. An engine, a folder of data or a
+ * file of features that the user names comes first. */
 static enum chex_status take_run(struct train_settings *s, struct chex_error *err) {
     struct chex_prove_options run = {0};
     const char *path = s->prove.run;
@@ -170,10 +177,13 @@ static enum chex_status take_run(struct train_settings *s, struct chex_error *er
     CHEX_TRY(chex_prove_options_read(path, &run, err));
     enum chex_status st =
         train_restore_options(s, path, run.options, NULL, taken, sizeof taken, err);
-    const char *data = json_string_value(json_object_get(run.options, "data"));
-    for (size_t i = 0; st == CHEX_OK && data && i < train_program.count; i++)
-        if (train_program.opts[i].at == AT(config.data_dir))
-            st = chex_opt_take(s->set, &train_program.opts[i], s, data, path, err);
+    for (size_t i = 0; st == CHEX_OK && i < train_program.count; i++) {
+        const struct chex_opt *o = &train_program.opts[i];
+        const bool input = o->at == AT(config.data_dir) || o->at == AT(config.features);
+        const char *was = input ? json_string_value(json_object_get(run.options, o->name)) : NULL;
+        if (was && *was)
+            st = chex_opt_take(s->set, o, s, was, path, err);
+    }
     if (st == CHEX_OK && chex_opt_origin(s->set, "engine") == CHEX_FROM_DEFAULT) {
         snprintf(s->proven_engine, sizeof s->proven_engine, "%s", run.engine);
         s->engine = s->proven_engine;
@@ -187,6 +197,11 @@ static enum chex_status choose_engine(struct train_settings *s, struct chex_worl
                                       struct chex_gpu *gpu, struct chex_error *err) {
     struct chex_train_config *c = &s->config;
     bool has_gpu = false;
+    if (c->features) { /* no network runs; the classifier has an engine of its own */
+        c->engine = "ref";
+        c->precision = CHEX_FP32;
+        return CHEX_OK;
+    }
     const enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &c->engine, err);
     CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
                              st == CHEX_OK ? c->engine : NULL, gpu, &has_gpu, err));

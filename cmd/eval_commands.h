@@ -30,6 +30,12 @@ enum chex_status eval_write_file(const struct chex_eval_settings *s, const char 
                                  enum chex_status (*write)(const struct chex_eval_settings *s,
                                                            struct chex_error *err),
                                  struct chex_error *err);
+enum chex_status eval_print_file(const struct chex_eval_settings *s, const char *schema,
+                                 const char *path, struct chex_error *err); /* only prints */
+
+/* CHEX_E_USAGE if the command line gives one of these options; names ends in NULL. */
+enum chex_status eval_refuse(const struct chex_opt_set *set, const char *const *names,
+                             const char *why, struct chex_error *err);
 
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct chex_eval_settings, field)
@@ -71,6 +77,9 @@ enum chex_status eval_write_file(const struct chex_eval_settings *s, const char 
 #define EVAL_THREADS_ROW(what)                                                                     \
     OPTION("threads", INT, EVAL_AT(threads), .basic = true, .of_rank = true, .def = "0",           \
            .metavar = "N", .min = 0, .max = 4096, .help = what)
+#define EVAL_BATCH_ROW                                                                             \
+    OPTION("batch-size", INT, EVAL_AT(batch_size), .basic = true, .def = "16", .metavar = "N",     \
+           .min = 1, .max = 65536, .help = "images at once on each rank")
 #define EVAL_SCORES_ROW                                                                            \
     OPTION("scores", CHOICE, EVAL_AT(scores), .def = "probability", .metavar = "KIND",             \
            .choices = chex_score_kind_names,                                                       \

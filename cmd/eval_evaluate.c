@@ -16,6 +16,8 @@ static const struct chex_opt evaluate_opts[] = {
                    "first is the internal one"),
     EVAL_CHECKPOINT_ROWS,
     EVAL_ENSEMBLE_ROW,
+    OPTION("features", STRING, EVAL_AT(features), .metavar = "FILE",
+           .help = "features of the images, for a checkpoint of chex-train --features"),
     OPTION("split", CHOICE, EVAL_AT(split), .basic = true, .def = "test", .metavar = "SPLIT",
            .choices = chex_eval_split_names,
            .help = "part of the data; all: every part that there is; fold: what --fold left out of "
@@ -26,8 +28,7 @@ static const struct chex_opt evaluate_opts[] = {
            .help = "evaluate images that the network was trained on"),
     OPTION_GROUP("Network"),
     EVAL_NETWORK_ROWS,
-    OPTION("batch-size", INT, EVAL_AT(batch_size), .basic = true, .def = "16", .metavar = "N",
-           .min = 1, .max = 65536, .help = "images at once on each rank"),
+    EVAL_BATCH_ROW,
     EVAL_THREADS_ROW("compute threads; 0: the cores of the rank"),
     OPTION("workers", INT, EVAL_AT(workers), .basic = true, .of_rank = true, .def = "2",
            .metavar = "N", .min = 1, .max = 256, .help = "reader threads"),
@@ -48,6 +49,10 @@ static const struct chex_opt evaluate_opts[] = {
 
 static enum chex_status run_evaluate(struct chex_opt_set *set, void *settings,
                                      struct chex_error *err) {
+    static const char *const of_images[] = {"tta",    "image-size", "model", "precision",
+                                            "engine", "hardest",    NULL};
+    if (((struct chex_eval_settings *)settings)->features)
+        CHEX_TRY(eval_refuse(set, of_images, "no network of images runs with --features", err));
     return chex_evaluate(set, settings, stdout, err);
 }
 
@@ -61,6 +66,7 @@ const struct chex_opt_program eval_program = {
              "chex-eval deploy --data DIR --checkpoint FILE --output FILE.safetensors [options]\n"
              "chex-eval cam --image FILE --checkpoint FILE --output FILE.png [options]\n"
              "chex-eval export --checkpoint FILE --output FILE.safetensors|FILE.onnx [options]\n"
+             "chex-eval export --checkpoint FILE --data DIR --features FILE.h5|FILE.npy [options]\n"
              "chex-eval card --evaluation DIR --output FILE.md [--force]",
     .opts = evaluate_opts,
     .count = COUNT(evaluate_opts),

@@ -37,6 +37,7 @@ static enum chex_status check_loss(const struct train_settings *s, struct chex_e
 enum { VALUE = 1, GIVEN = 2 }; /* not at its default; given by the user, not by the resumed run */
 #define ONE_OF "expected one of them"
 #define FEATURES "only the classifier trains, on features that are computed once"
+#define NO_IMAGES "only a classifier trains, on the numbers in the file"
 static const struct {
     const char *name, *others; /* with commas between */
     int when;
@@ -49,6 +50,11 @@ static const struct {
     {"sync-bn", "bench", VALUE, "it times each rank on its own"},
     {"audit-steps", "sync-bn", VALUE, "a pass needs all ranks, so no process can repeat one"},
     {"audit-steps", "pipeline", VALUE, "no other process can repeat its batches"},
+    {"features",
+     "model,image-size,engine,precision,cache,resident,stage,bench,bench-input,crop-scale,hflip,"
+     "antialias,rotate,brightness,contrast,freeze,layer-decay,sync-bn,audit-steps,machines",
+     GIVEN, NO_IMAGES},
+    {"features", "pipeline", VALUE, NO_IMAGES},
     {"head-only", "pipeline", VALUE, "it reads images in every epoch"},
     {"head-only", "crop-scale,hflip,antialias,rotate,brightness,contrast,freeze,layer-decay", GIVEN,
      FEATURES},
@@ -137,8 +143,10 @@ static enum chex_status check_names(const struct train_settings *s, struct chex_
     const struct chex_train_config *c = &s->config;
     const struct {
         const char *option, *path;
-    } names[] = {{"--output", c->output_dir}, {"--data", c->data_dir}, {"--machines", c->cluster},
-                 {"--init", c->init},         {"--resume", c->resume}, {"--stage", c->stage}};
+    } names[] = {{"--output", c->output_dir}, {"--data", c->data_dir},
+                 {"--machines", c->cluster},  {"--init", c->init},
+                 {"--features", c->features}, {"--resume", c->resume},
+                 {"--stage", c->stage}};
     const bool used = !s->bench.steps && !s->bench.batches && (s->plan || s->common.json);
     for (size_t i = 0; used && i < (s->plan ? CHEX_COUNT(names) : 1); i++)
         CHEX_TRY(

@@ -120,6 +120,7 @@ enum chex_status train_complete(struct train_settings *s, struct chex_error *err
     struct chex_train_config *c = &s->config;
     c->threads = s->threads ? s->threads : s->own_threads;
     c->schedule.epochs = c->epochs;
+    c->head_only = c->head_only || c->features;
     set_update(c->schedule.lr, &c->update);
     set_loss(s, &c->loss);
     CHEX_TRY(choose_logical_ranks(s, err));

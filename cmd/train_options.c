@@ -129,6 +129,10 @@ static const struct chex_opt options[] = {
     OPTION("head-only", FLAG, AT(config.head_only), .basic = true, .of_run = true,
            .help = "train only the classifier, on features of all images that are computed once, "
                    "without augmentation; minutes instead of hours"),
+    OPTION("features", STRING, AT(config.features), .basic = true, .metavar = "FILE",
+           .help =
+               "train a classifier on the features in FILE, which any program computed, in place "
+               "of a network on the images; HDF5, or npy with a .csv of image ids beside it"),
     OPTION("ema", FLOAT, AT(config.ema_decay), .def = "0", .metavar = "DECAY", .min = 0,
            .max = 0.9999999, .of_run = true,
            .help = "keep an exponential moving average of the parameters; validation, best.h5 and "

@@ -124,15 +124,16 @@ static enum chex_status access_list(hid_t *fapl_out, struct chex_error *err) {
     return CHEX_OK;
 }
 
-enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
+enum chex_status chex_h5_file_open(const char *path, enum chex_h5_mode mode, hid_t *file_out,
                                    struct chex_error *err) {
+    const bool writable = mode == CHEX_H5_WRITE;
     int fd = -1;
     uint64_t bytes = 0;
     CHEX_TRY(chex_fs_open(path, &fd, &bytes, err));
     enum chex_status st = CHEX_OK;
     if (H5Fis_hdf5(path) == 0)
         st = chex_error_set(err, CHEX_E_DATA, "%s: not an HDF5 file", path);
-    else if (!writable)
+    else if (mode == CHEX_H5_READ)
         st = chex_h5_check_seal(fd, path, bytes, err);
     close(fd);
     CHEX_TRY(st);
@@ -227,6 +228,17 @@ enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type
     chex_h5_close(set);
     chex_h5_close(space);
     chex_h5_close(dcpl);
+    return st;
+}
+
+enum chex_status chex_h5_write_strings(hid_t where, const char *name, size_t width, size_t rows,
+                                       const char *data, const char *path, struct chex_error *err) {
+    const hsize_t dim = rows;
+    hid_t type = H5I_INVALID_HID;
+    CHEX_TRY(chex_h5_fixed_string(width, &type, err));
+    const enum chex_status st =
+        chex_h5_write_dataset(where, name, type, type, 1, &dim, data, path, err);
+    chex_h5_close(type);
     return st;
 }
 

@@ -60,10 +60,12 @@ enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, 
 void chex_h5_close(hid_t id);
 
 /* Opens a file without HDF5's file locks, which fail on some network file systems.
- * - Reading: the file is compared with its seal before HDF5 reads it.
+ * - READ: the file is compared with its seal before HDF5 reads it. READ_ANY: it needs none, because
+ *   another program wrote it.
  * - CHEX_E_DATA: the file is missing, no regular file, not HDF5, truncated, damaged or without a
  *   seal. */
-enum chex_status chex_h5_file_open(const char *path, bool writable, hid_t *file_out,
+enum chex_h5_mode { CHEX_H5_READ, CHEX_H5_WRITE, CHEX_H5_READ_ANY };
+enum chex_status chex_h5_file_open(const char *path, enum chex_h5_mode mode, hid_t *file_out,
                                    struct chex_error *err);
 
 /* Creates or truncates a file. align_bytes > 0: objects of 1 MiB or more start at a multiple of it.
@@ -99,6 +101,10 @@ enum chex_status chex_h5_fixed_string(size_t bytes, hid_t *type_out, struct chex
 enum chex_status chex_h5_write_dataset(hid_t where, const char *name, hid_t type, hid_t memory,
                                        int rank, const hsize_t *dims, const void *data,
                                        const char *path, struct chex_error *err);
+
+/* The same for `rows` strings of a fixed length: data is (rows, width), NUL-padded. */
+enum chex_status chex_h5_write_strings(hid_t where, const char *name, size_t width, size_t rows,
+                                       const char *data, const char *path, struct chex_error *err);
 
 /* Attributes. Text has a fixed length (UTF-8, NUL-terminated). An attribute holds at most 64 KiB,
  * so longer text (hundreds of long class names) has variable length. Both kinds can be read. */

@@ -51,7 +51,7 @@ static void warn_unfitted(const struct chex_deployment *d, const bool *fitted) {
 
 static enum chex_status recalibrate(const struct chex_eval_settings *s, struct decided *d,
                                     struct chex_error *err) {
-    bool *fitted = chex_alloc_zeroed((size_t)d->deployment->classes, sizeof *fitted);
+    CHEX_AUTO_FREE bool *fitted = chex_alloc_zeroed((size_t)d->deployment->classes, sizeof *fitted);
     if (!fitted)
         return chex_error_memory(err, "the recalibration");
     enum chex_status st = chex_recalibrate(
@@ -68,7 +68,6 @@ static enum chex_status recalibrate(const struct chex_eval_settings *s, struct d
                 "worse than before",
                 d->deployment->class_names[c], d->scores->per_class[c].positives,
                 chex_text_s(d->scores->per_class[c].positives));
-    free(fitted);
     return st;
 }
 

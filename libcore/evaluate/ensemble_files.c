@@ -135,6 +135,13 @@ static enum chex_status open_one(const struct chex_eval_settings *s, const char 
         chex_info("%s: the moving average of its parameters; --weights last reads those of the "
                   "last update",
                   path);
+    const bool classifier = w->about.model && chex_net_is_features(w->about.model);
+    if (classifier != (s->features != NULL))
+        return chex_error_set(err, CHEX_E_USAGE, "%s is a %s", path,
+                              classifier ? "classifier of features, which only chex-eval "
+                                           "--features FILE can use"
+                                         : "network for images; --features needs a checkpoint of "
+                                           "chex-train --features");
     if (s->model && w->about.model && strcmp(s->model, w->about.model) != 0)
         return chex_error_set(err, CHEX_E_DATA, "%s is a %s, --model says %s", path, w->about.model,
                               s->model);

@@ -21,6 +21,7 @@
 #include "evaluate/results.h"
 #include "evaluate/run_engine.h"
 #include "evaluate/subcommands.h"
+#include "infer/feature_file.h"
 #include "infer/split_run.h"
 #include "launch/same.h"
 #include "launch/world.h"
@@ -53,6 +54,8 @@ struct evaluation {
     struct chex_eval_files files; /* of --checkpoint */
     struct chex_eval_network network;
     struct chex_eval_engine engine;
+    float *features; /* (rows of this rank, their number) of --features */
+    char features_digest[17];
     int image_size;
     struct chex_eval_output output;   /* on rank 0 */
     const char **set_names;           /* of several sets; on rank 0 */
@@ -471,6 +474,8 @@ static enum chex_status choose_rows(struct evaluation *e, struct chex_error *err
     return CHEX_OK;
 }
 
+static bool predicts(const struct evaluation *e) { return !e->use || !e->use->unpredicted; }
+
 /* Everything before the first image of the current set. Runs on each rank; not collective. */
 static enum chex_status prepare(struct evaluation *e, int at, struct chex_error *err) {
     const struct chex_eval_settings *s = e->s;
@@ -478,7 +483,8 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
     /* Finds a missing shard or study of any set before the first one is predicted. */
     for (int i = first ? e->sets.count - 1 : at; i >= at; i--)
         CHEX_TRY(open_set(e, i, err));
-    CHEX_TRY(match_classes(e, err));
+    if (predicts(e))
+        CHEX_TRY(match_classes(e, err));
     e->image_size = chex_eval_image_size(s, &e->network, e->set->size);
     CHEX_TRY(chex_eval_check_size(e->set, e->image_size, (enum chex_tta)s->tta, err));
     if (e->coll->rank == 0) { /* these warn, so only one rank calls them */
@@ -487,15 +493,18 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
                       "the same order (--classes names others)",
                       s->checkpoint, e->set->dir);
         CHEX_TRY(check_resize(e, err));
-        CHEX_TRY(check_overlaps(e, at, err));
+        if (predicts(e))
+            CHEX_TRY(check_overlaps(e, at, err));
         if (!e->use && first)
             CHEX_TRY(begin_results(e, err));
     }
     CHEX_TRY(chex_eval_engine_open(&e->engine, s, &e->world, &e->network, e->image_size,
                                    (int)s->batch_size, err));
     const int ranks = e->coll->size;
-    chex_info("%s at %d px, engine %s, %s, %d rank%s, %d thread%s each; %s of %s: %zu image%s",
-              e->network.net->model, e->image_size, e->engine.spec,
+    char size[32];
+    snprintf(size, sizeof size, s->features ? "" : " at %d px", e->image_size);
+    chex_info("%s%s, engine %s, %s, %d rank%s, %d thread%s each; %s of %s: %zu image%s",
+              e->network.net->model, size, e->engine.spec,
               chex_precision_names[e->engine.precision], ranks, ranks == 1 ? "" : "s",
               e->engine.threads, e->engine.threads == 1 ? "" : "s", e->part, e->data, e->set->rows,
               chex_text_s(e->set->rows));
@@ -537,8 +546,9 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
         CHEX_FIELD("split", e->fold->folds ? (const char *)e->part : chex_split_names[e->split]),
         CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
-        CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
-        CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine.spec),
+        CHEX_FIELD_IF(!s->features, "image_size_px", e->image_size),
+        CHEX_FIELD("stored_size_px", e->set->size), CHEX_FIELD("tta", chex_tta_names[s->tta]),
+        CHEX_FIELD("engine", e->engine.spec),
         CHEX_FIELD("precision", chex_precision_names[e->engine.precision]),
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
     if (o && s->where)
@@ -549,6 +559,10 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
     }
     if (o && e->network.about.training_loss)
         json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
+    if (o && s->features) {
+        json_object_set_new(o, "features", json_string(s->features));
+        json_object_set_new(o, "features_digest", json_string(e->features_digest));
+    }
     if (e->network.networks == 1)
         add_training(o, &e->network);
     return o;
@@ -601,7 +615,7 @@ static enum chex_status keep(struct evaluation *e, int at, struct chex_predictio
 
 /* Chooses the hardest cases on rank 0 and makes their pictures. Collective. */
 static enum chex_status find_cases(const struct evaluation *e, int at, struct chex_error *err) {
-    if (e->use || !e->s->hardest)
+    if (e->use || !e->s->hardest || e->s->features) /* a classifier has no maps */
         return CHEX_OK;
     struct chex_cases *cases = NULL;
     enum chex_status st = CHEX_OK;
@@ -649,6 +663,30 @@ static void close_set(struct evaluation *e) {
     e->set = NULL;
 }
 
+/* Reads the features of this rank's images. Collective. */
+static enum chex_status read_features(struct evaluation *e, struct chex_pipeline_features *out,
+                                      struct chex_error *err) {
+    const char *path = e->s->features, *model = e->network.net->model;
+    struct chex_group *group = e->coll->group;
+    struct chex_feature_file *f = NULL;
+    size_t end;
+    chex_eval_rows(e->set->rows, group->rank, group->size, &out->first, &end);
+    enum chex_status st = chex_feature_file_open(path, e->data, group, &f, err);
+    if (st == CHEX_OK && strcmp(f->model, model) != 0)
+        st = chex_error_set(err, CHEX_E_DATA, "%s: %zu numbers a row, and %s is for %s", path,
+                            f->count, e->s->checkpoint, model);
+    if (st == CHEX_OK)
+        st = chex_feature_file_copy(f, e->set, out->first, end, &e->features, err);
+    if (st == CHEX_OK) {
+        out->count = (int)f->count;
+        out->rows = e->features;
+        memcpy(e->features_digest, f->digest, sizeof e->features_digest);
+    }
+    st = chex_group_agree(group, st, err);
+    chex_feature_file_close(f);
+    return st;
+}
+
 /* Predicts a set; it stays open. Each set has an engine of its own, because images may be stored at
  * other sizes. Collective. */
 static enum chex_status predict_set(struct evaluation *e, int at, struct chex_error *err) {
@@ -657,7 +695,12 @@ static enum chex_status predict_set(struct evaluation *e, int at, struct chex_er
     struct chex_eval_loss loss = {NAN, NAN};
     close_set(e);
     CHEX_TRY(chex_group_agree(e->coll->group, prepare(e, at, err), err));
+    if (!predicts(e))
+        return CHEX_OK;
+    struct chex_pipeline_features features = {0};
+    CHEX_TRY(s->features ? read_features(e, &features, err) : CHEX_OK);
     const struct chex_eval_config config = {
+        .features = features,
         .workers = (int)s->workers,
         .ensemble = &e->engine.ensemble,
         .tta = (enum chex_tta)s->tta,
@@ -685,6 +728,7 @@ static void evaluation_release(struct evaluation *e) {
     free(e->first_names);
     free(e->set_class);
     free(e->set_names);
+    free(e->features);
     free(e->done);
     free(e->rows);
     chex_eval_files_release(&e->files);
@@ -716,7 +760,7 @@ static enum chex_status evaluate(struct evaluation *e, struct chex_error *err) {
 
 static enum chex_status open_sets(struct evaluation *e, struct chex_error *err) {
     CHEX_TRY(chex_sources_parse(e->s->data, &e->sets, err));
-    if (e->use && e->sets.count > 1)
+    if ((e->use || e->s->features) && e->sets.count > 1)
         return chex_error_set(err, CHEX_E_USAGE, "--data %s: %d sets, expected one", e->s->data,
                               e->sets.count);
     e->done = chex_alloc_zeroed((size_t)e->sets.count, sizeof *e->done);
@@ -730,6 +774,7 @@ enum chex_status chex_eval_split_run(const struct chex_opt_set *set,
                                      struct chex_error *err) {
     CHEX_TRY(chex_text_for_json("--data", s->data, "auroc.json", err));
     CHEX_TRY(chex_text_for_json("--checkpoint", s->checkpoint, "auroc.json", err));
+    CHEX_TRY(chex_text_for_json("--features", s->features, "auroc.json", err));
     struct evaluation e = {
         .s = s,
         .options = set,

@@ -35,6 +35,7 @@ struct chex_eval_split_use {
     enum chex_status (*check)(const struct chex_eval_settings *s, struct chex_error *err);
     /* Collective; all ranks return the same status. */
     enum chex_status (*work)(const struct chex_eval_split *split, struct chex_error *err);
+    bool unpredicted; /* table and provenance are NULL; images of the training are allowed */
 };
 
 /* Opens data, network and engine, checks that they fit, and predicts --split, on all ranks. Then

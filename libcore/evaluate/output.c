@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/lockfile.h"
 #include "report/publish.h"
@@ -96,16 +97,17 @@ static bool same_file(const char *a, const char *b) {
 
 enum chex_status chex_eval_file_check(const struct chex_eval_settings *s, const char *path,
                                       const char *const *read, struct chex_error *err) {
+    const char *option = s->features_output ? "features" : "output";
     for (size_t i = 0; read[i]; i++)
         if (same_file(path, read[i]))
-            return chex_error_set(err, CHEX_E_USAGE,
-                                  "--output %s is what is read: name another file", path);
+            return chex_error_set(err, CHEX_E_USAGE, "--%s %s is what is read: name another file",
+                                  option, path);
     if (chex_fs_is_dir(path))
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s is a folder: name a file in it",
+        return chex_error_set(err, CHEX_E_USAGE, "--%s %s is a folder: name a file in it", option,
                               path);
     if (chex_fs_exists(path) && !s->force)
-        return chex_error_set(err, CHEX_E_USAGE, "--output %s exists: say --force to replace it",
-                              path);
+        return chex_error_set(err, CHEX_E_USAGE, "--%s %s exists: say --force to replace it",
+                              option, path);
     return chex_fs_check_create(path, err);
 }
 
@@ -120,7 +122,7 @@ static char *folder_of(const char *path) {
 }
 
 enum chex_status chex_eval_file_lock(const char *path, int *lock_out, struct chex_error *err) {
-    char *name = lock_name_of(path), *dir = folder_of(path);
+    CHEX_AUTO_FREE char *name = lock_name_of(path), *dir = folder_of(path);
     enum chex_status st =
         name && dir ? chex_fs_make_folder_of(path, err) : chex_error_memory(err, NULL);
     *lock_out = -1;
@@ -128,15 +130,11 @@ enum chex_status chex_eval_file_lock(const char *path, int *lock_out, struct che
         st = chex_lockfile_take(dir, name, path, "name another file with --output", lock_out, err);
     if (st == CHEX_OK)
         chex_fs_remove_temps(path);
-    free(name);
-    free(dir);
     return st;
 }
 
 void chex_eval_file_unlock(const char *path, int lock) {
-    char *name = lock_name_of(path), *dir = folder_of(path);
+    CHEX_AUTO_FREE char *name = lock_name_of(path), *dir = folder_of(path);
     if (lock >= 0 && name && dir)
         chex_lockfile_release(dir, name, lock, true);
-    free(name);
-    free(dir);
 }

@@ -10,10 +10,16 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "engine/choose.h"
+#include "engine/ref/head_engine.h"
 
 enum chex_status chex_eval_engine_choose(struct chex_eval_engine *e, const struct chex_opt_set *set,
                                          const struct chex_eval_settings *s,
                                          struct chex_world *world, struct chex_error *err) {
+    if (s->features) {
+        e->spec = "head";
+        e->precision = CHEX_FP32;
+        return CHEX_OK;
+    }
     enum chex_status st = chex_choose_engine(s->engine, &world->gpu, &e->spec, err);
     CHEX_TRY(chex_choose_gpu(&world->launch, world->group, &world->binding, &world->gpu,
                              st == CHEX_OK ? e->spec : NULL, &e->gpu, &e->has_gpu, err));
@@ -44,7 +50,8 @@ enum chex_status chex_eval_engine_open(struct chex_eval_engine *e,
     for (int k = 0; k < networks; k++) {
         config.net = network->member ? network->member[k] : network->net;
         config.lender = e->engine;
-        CHEX_TRY(chex_engine_create(e->spec, &config, &all->engine[k], err));
+        CHEX_TRY(s->features ? chex_head_engine_create(&config, &all->engine[k], err)
+                             : chex_engine_create(e->spec, &config, &all->engine[k], err));
         all->count++;
         e->engine = all->engine[0];
         CHEX_TRY(chex_engine_set(all->engine[k], CHEX_STATE_PARAMS, state, err));

@@ -38,6 +38,8 @@ struct chex_eval_settings {
     const char *evaluation;
     const char *runs, *against; /* of compare */
     bool paired;
+    const char *features; /* a file that is read (infer/feature_file.h) */
+    const char *features_output;
 };
 
 /* Values of --split: those of enum chex_split, then "fold": what the network's training left out.

@@ -49,8 +49,8 @@ void chex_features_destroy(struct chex_features *f) {
     free(f);
 }
 
-static enum chex_status check_values(const float *vectors, size_t rows, int count,
-                                     struct chex_error *err) {
+enum chex_status chex_features_finite(const float *vectors, size_t rows, int count,
+                                      struct chex_error *err) {
     for (size_t i = 0; i < rows * (size_t)count; i++)
         if (!isfinite(vectors[i]))
             return chex_error_set(err, CHEX_E_DATA,
@@ -183,7 +183,7 @@ enum chex_status chex_features_fit(const float *vectors, size_t rows, int count,
     if (rows < 3)
         return chex_error_set(err, CHEX_E_DATA, "features of %zu image%s: expected 3 or more", rows,
                               rows == 1 ? "" : "s");
-    CHEX_TRY(check_values(vectors, rows, count, err));
+    CHEX_TRY(chex_features_finite(vectors, rows, count, err));
     CHEX_TRY(create(count, &f, err));
     enum chex_status st = fit(&v, pool, f, err);
     free(v.mean);
@@ -247,18 +247,15 @@ enum chex_status chex_features_validate(struct chex_features *f, const float *ve
                                         struct chex_pool *pool, struct chex_error *err) {
     if (!rows)
         return chex_error_set(err, CHEX_E_DATA, "features of validation images: there is none");
-    CHEX_TRY(check_values(vectors, rows, f->count, err));
-    double *sorted = chex_alloc_zeroed(rows, sizeof *sorted);
-    enum chex_status st = sorted ? chex_features_distances(f, vectors, rows, pool, sorted, err)
-                                 : chex_error_memory(err, "feature distances of %zu images", rows);
-    if (st == CHEX_OK) {
-        qsort(sorted, rows, sizeof *sorted, chex_by_value);
-        f->validation = rows;
-        for (int q = 0; q < CHEX_FEATURES_QUANTILES; q++)
-            f->quantile[q] = chex_quantile(sorted, rows, chex_features_levels[q]);
-    }
-    free(sorted);
-    return st;
+    CHEX_TRY(chex_features_finite(vectors, rows, f->count, err));
+    CHEX_AUTO_FREE double *sorted = chex_alloc_zeroed(rows, sizeof *sorted);
+    CHEX_TRY(sorted ? chex_features_distances(f, vectors, rows, pool, sorted, err)
+                    : chex_error_memory(err, "feature distances of %zu images", rows));
+    qsort(sorted, rows, sizeof *sorted, chex_by_value);
+    f->validation = rows;
+    for (int q = 0; q < CHEX_FEATURES_QUANTILES; q++)
+        f->quantile[q] = chex_quantile(sorted, rows, chex_features_levels[q]);
+    return CHEX_OK;
 }
 
 enum chex_distance chex_features_judge(const struct chex_features *f, double distance) {

@@ -65,6 +65,10 @@ enum chex_status chex_features_of_split(struct chex_engine *engine, const struct
                                         struct chex_group *group, size_t limit, float **vectors_out,
                                         size_t *rows_out, struct chex_error *err);
 
+/* CHEX_E_DATA if a value of (rows, count) features is not finite. */
+enum chex_status chex_features_finite(const float *vectors, size_t rows, int count,
+                                      struct chex_error *err);
+
 /* Fits mean and factor. vectors: (rows, count). The result does not depend on the threads of the
  * pool. CHEX_E_DATA: fewer than 3 rows, a value that is not finite, or all rows are equal. The
  * caller calls chex_features_destroy. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/progress.h"
 #include "infer/features.h"
 #include "infer/split_run.h"
 #include "input/augment.h"
@@ -21,6 +22,7 @@ struct run {
     void *scratch;
     float *pixels, *logits, *vectors; /* vectors: of this rank */
     size_t done;
+    struct chex_progress *bar;
 };
 
 static size_t row_of(const struct run *r, size_t i) { return i * r->set->rows / r->chosen; }
@@ -59,7 +61,7 @@ static enum chex_status prepare(struct run *r, size_t mine, struct chex_error *e
 static enum chex_status infer_rows(struct run *r, size_t first, size_t end,
                                    struct chex_error *err) {
     CHEX_TRY(prepare(r, end - first, err));
-    for (size_t i = first; i < end;) {
+    for (size_t i = first; i < end; chex_progress_set(r->bar, i - first, NULL)) {
         const size_t n = end - i < r->batch ? end - i : r->batch;
         const struct chex_batch batch = {.n = (int)n, .pixels = r->pixels};
         for (size_t k = 0; k < n; k++)
@@ -86,8 +88,11 @@ enum chex_status chex_features_of_split(struct chex_engine *engine, const struct
     void *all = NULL;
     size_t from, to, bytes = 0;
     chex_eval_rows(set->rows, group->rank, group->size, &from, &to);
+    r.bar = chex_progress_create(group->size > 1 ? "features of rank 0's images" : "features",
+                                 "img", r.chosen ? first_chosen(&r, to) : 0, group->rank == 0);
     enum chex_status st =
         r.chosen ? infer_rows(&r, first_chosen(&r, from), first_chosen(&r, to), err) : CHEX_OK;
+    chex_progress_destroy(r.bar, st == CHEX_OK);
     st = chex_group_agree(group, st, err);
     if (st == CHEX_OK)
         st = chex_group_gather(group, r.vectors, r.done * r.count * sizeof *r.vectors, &all, &bytes,

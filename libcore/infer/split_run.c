@@ -253,9 +253,9 @@ struct packed_facts {
 static struct packed_facts facts_of(const struct run *r, const struct chex_shard *s, size_t row,
                                     uint64_t pixel_sum) {
     const double side = r->set->size;
-    /* Rounded to fp32, as the scores are. */
-    return (struct packed_facts){.brightness =
-                                     (double)(float)((double)pixel_sum / (255 * side * side)),
+    /* Rounded to fp32, as the scores are. Unknown if no pixel was read. */
+    const float brightness = (float)((double)pixel_sum / (255 * side * side));
+    return (struct packed_facts){.brightness = r->config->features.count ? NAN : (double)brightness,
                                  .view = (int32_t)chex_shard_view(s, row),
                                  .age_years = chex_shard_age_years(s, row),
                                  .sex = chex_shard_sex(s, row),

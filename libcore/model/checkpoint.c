@@ -350,7 +350,7 @@ static enum chex_status read_file(const char *path, bool with_moments, struct ch
     chex_h5_enter();
     enum chex_status st = chex_weights_refuse_torch(path, err);
     if (st == CHEX_OK)
-        st = chex_h5_file_open(path, false, &r.file, err);
+        st = chex_h5_file_open(path, CHEX_H5_READ, &r.file, err);
     if (st == CHEX_OK)
         st = net ? get_all(&r, with_moments, net, c) : get_head(&r, c);
     chex_h5_close(r.file);

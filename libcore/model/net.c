@@ -174,13 +174,11 @@ static bool is_running(enum chex_param_kind kind) {
 /* Assigns offsets and sorts params: first the trainable parameters in the order in which the
  * network file added them (forward order), then the running statistics. */
 static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
-    struct chex_param *sorted = chex_alloc_zeroed((size_t)net->param_total, sizeof *sorted);
-    int *moved = chex_alloc_zeroed((size_t)net->param_total, sizeof *moved);
-    if (!sorted || !moved) {
-        free(sorted);
-        free(moved);
+    CHEX_AUTO_FREE int *moved = chex_alloc_zeroed((size_t)net->param_total, sizeof *moved);
+    struct chex_param *sorted =
+        moved ? chex_alloc_zeroed((size_t)net->param_total, sizeof *sorted) : NULL;
+    if (!sorted)
         return chex_error_memory(err, "network %s", net->model);
-    }
     int at = 0;
     size_t offset = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -209,7 +207,6 @@ static enum chex_status lay_out(struct chex_net *net, struct chex_error *err) {
         op->bias = op->bias >= 0 ? moved[op->bias] : op->bias;
     }
     free(net->params);
-    free(moved);
     net->params = sorted;
     return CHEX_OK;
 }
@@ -258,14 +255,37 @@ enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
     return CHEX_OK;
 }
 
+/* The number in "features-768"; 0: another name. */
+static int features_of(const char *model) {
+    int n = 0, end = 0;
+    sscanf(model, CHEX_NET_FEATURES "%d%n", &n, &end);
+    return end && !model[end] && n > 0 && n <= CHEX_NET_FEATURES_MOST ? n : 0;
+}
+
+bool chex_net_is_features(const char *model) { return features_of(model) > 0; }
+
+/* A network's name is its row's, or that of a classifier of features. */
+static void build(struct chex_net *net, size_t row, const char *model) {
+    const int channels = features_of(model);
+    if (!channels) {
+        networks[row].build(net, networks[row].size, networks[row].blocks);
+        return;
+    }
+    snprintf(net->own_name, sizeof net->own_name, "%s", model);
+    net->model = net->own_name;
+    net->init = CHEX_INIT_DENSENET;
+    const int x = chex_net_add_buffer(net, channels);
+    chex_net_add_head(net, "classifier", (struct chex_operand){x, channels, CHEX_NET_NONE});
+}
+
 enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
                                  struct chex_error *err) {
     for (size_t i = 0; i < CHEX_COUNT(networks); i++) {
-        if (strcmp(networks[i].name, model) != 0)
+        if (!chex_net_is_features(model) && strcmp(networks[i].name, model) != 0)
             continue;
         struct chex_net *net = chex_net_new(networks[i].name, classes);
         if (net)
-            networks[i].build(net, networks[i].size, networks[i].blocks);
+            build(net, i, model);
         enum chex_status st = chex_net_finish(net, err);
         if (st != CHEX_OK)
             chex_net_destroy(net);

@@ -98,6 +98,7 @@ enum chex_net_init { CHEX_INIT_RESNET = 1, CHEX_INIT_DENSENET };
 
 struct chex_net {
     const char *model; /* "densenet121" */
+    char own_name[24]; /* what `model` points to if the name has a number */
     enum chex_net_init init;
     int classes;
     struct chex_op *ops;
@@ -120,6 +121,12 @@ struct chex_net {
  * chex_net_count; those after them exist only in builds with tests (networks.h). */
 extern const char *const chex_net_names[];
 extern const size_t chex_net_count;
+
+/* A classifier alone, for features of other programs: this prefix and their number, "features-768".
+ * Only the engine `head` runs it (engine/ref/head_engine.h). */
+#define CHEX_NET_FEATURES "features-"
+enum { CHEX_NET_FEATURES_MOST = 65536 };
+bool chex_net_is_features(const char *model);
 
 /* Builds the network with `classes` outputs. CHEX_E_USAGE for an unknown name. */
 enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,

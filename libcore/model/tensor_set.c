@@ -120,8 +120,7 @@ static float value_at(const struct chex_tensor *t, size_t at) {
     return f;
 }
 
-/* Writes all elements in row-major order, in any order of strides. */
-static void copy_values(const struct chex_tensor *t, float *out) {
+void chex_tensor_values(const struct chex_tensor *t, float *out) {
     size_t index[CHEX_TENSOR_RANK] = {0}, at = 0, count = 1;
     for (size_t i = 0; i < t->rank; i++)
         count *= t->dims[i];
@@ -185,7 +184,8 @@ static void copy_one_channel(const struct chex_tensor *t, const struct chex_para
     for (int c = 0; c < 3; c++)
         factor[c] = (xrv_gain / 3 + d * ((double)net->mean[c] - m)) * (double)net->std[c];
     const size_t taps = (size_t)p->dims[2] * (size_t)p->dims[3];
-    copy_values(t, out); /* (out, 1, k, k) at the start; spread from the end, so nothing is lost */
+    chex_tensor_values(
+        t, out); /* (out, 1, k, k) at the start; spread from the end, so nothing is lost */
     for (size_t o = (size_t)p->dims[0]; o-- > 0;)
         for (int c = 2; c >= 0; c--)
             for (size_t k = taps; k-- > 0;)
@@ -206,7 +206,7 @@ static enum chex_status load_tensor(const struct chex_tensor_set *set, const str
     if (one_channel)
         copy_one_channel(t, p, net, state + p->offset);
     else
-        copy_values(t, state + p->offset);
+        chex_tensor_values(t, state + p->offset);
     for (size_t i = 0; i < p->count; i++)
         if (!isfinite(state[p->offset + i]))
             return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': element %zu is %g",

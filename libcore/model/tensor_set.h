@@ -38,6 +38,10 @@ struct chex_tensor {
     const char *data; /* the first element, in the byte order of this host; any alignment */
 };
 
+/* Converts all elements to fp32, in row-major order. A value that fp32 cannot hold becomes
+ * infinite. */
+void chex_tensor_values(const struct chex_tensor *t, float *out);
+
 /* Starts as {0}. */
 struct chex_tensor_set {
     char *path; /* for messages */

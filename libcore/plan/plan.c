@@ -252,7 +252,9 @@ static const char *option(const struct chex_session *s, const char *part, const 
 static void why_engine(const struct chex_session *s, char *text, size_t size) {
     const char *asked = option(s, "options", "engine");
     const bool automatic = strcmp(asked, "auto") == 0, named = strchr(s->config.engine, ':');
-    if (automatic)
+    if (s->config.features)
+        snprintf(text, size, "the classifier alone");
+    else if (automatic)
         snprintf(text, size, "--engine auto, and %s; the variant is the best here",
                  s->world.gpu->allotted ? "a GPU was allotted"
                                         : "no GPU was allotted or asked for");
@@ -339,10 +341,12 @@ static json_t *gradients_json(const struct chex_session *s) {
 }
 
 static json_t *network_json(const struct chex_session *s) {
-    return chex_result(
-        CHEX_MEMBER(s->net, model), CHEX_MEMBER(s->net, classes),
-        CHEX_FIELD("parameters", s->net->param_count), CHEX_FIELD("image_px", s->config.image_size),
-        CHEX_FIELD("image_gflop", 6 * chex_net_macs(s->net, s->config.image_size) / 1e9));
+    const bool images = !s->config.features;
+    return chex_result(CHEX_MEMBER(s->net, model), CHEX_MEMBER(s->net, classes),
+                       CHEX_FIELD("parameters", s->net->param_count),
+                       CHEX_FIELD_IF(images, "image_px", s->config.image_size),
+                       CHEX_FIELD_IF(images, "image_gflop",
+                                     6 * chex_net_macs(s->net, s->config.image_size) / 1e9));
 }
 
 /* ---- time ---- */

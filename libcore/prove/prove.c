@@ -207,11 +207,15 @@ static enum chex_status check_sources(const struct chex_session *s, const json_t
     const json_t *start = start_of(stretch);
     const char *data = get_text(json_object_get(start, "data"), "source_digest");
     const char *init = get_text(json_object_get(start, "init"), "digest");
+    const char *features = get_text(start, "features_digest");
     CHEX_AUTO_FREE char *bytes = NULL;
     char now[CHEX_HASH128_HEX_BYTES];
     size_t size;
     if (s->at.step)
         return CHEX_OK;
+    if (s->config.features && (!features || strcmp(features, s->features_digest) != 0))
+        return chex_error_set(err, CHEX_E_DATA, "--features %s: other features than those of %s",
+                              s->config.features, s->config.output_dir);
     if (!data || strcmp(data, chex_set_source_digest(s->input.train)) != 0)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s was trained on other images than those of %s: name them with "

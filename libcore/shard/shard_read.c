@@ -375,7 +375,7 @@ static enum chex_status read_optional(struct chex_shard *s, struct chex_error *e
 }
 
 static enum chex_status read_all(struct chex_shard *s, struct chex_error *err) {
-    CHEX_TRY(chex_h5_file_open(s->path, false, &s->file, err));
+    CHEX_TRY(chex_h5_file_open(s->path, CHEX_H5_READ, &s->file, err));
     CHEX_TRY(read_attributes(s, err));
     CHEX_TRY(open_images(s, err));
     void *data[ORIGINAL] = {NULL};

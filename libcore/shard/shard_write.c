@@ -221,16 +221,6 @@ static bool columns_fill(const struct chex_shard_writer *w, struct columns *c) {
     return true;
 }
 
-static enum chex_status write_ids(struct chex_shard_writer *w, hid_t file, const char *name,
-                                  size_t width, const char *data, struct chex_error *err) {
-    hid_t type = H5I_INVALID_HID;
-    hsize_t n = w->spec.rows;
-    CHEX_TRY(chex_h5_fixed_string(width, &type, err));
-    enum chex_status st = chex_h5_write_dataset(file, name, type, type, 1, &n, data, w->path, err);
-    chex_h5_close(type);
-    return st;
-}
-
 static bool has_original(const struct chex_shard_writer *w) {
     for (size_t i = 0; i < 2 * w->spec.rows; i++)
         if (w->original[i])
@@ -243,7 +233,8 @@ static enum chex_status write_optional(struct chex_shard_writer *w, hid_t file,
                                        const struct columns *c, struct chex_error *err) {
     const hsize_t dims[2] = {w->spec.rows, 2};
     if (w->study_width)
-        CHEX_TRY(write_ids(w, file, "study_id", w->study_width, c->study, err));
+        CHEX_TRY(chex_h5_write_strings(file, "study_id", w->study_width, w->spec.rows, c->study,
+                                       w->path, err));
     if (!has_original(w))
         return CHEX_OK;
     return chex_h5_write_dataset(file, "original_size", H5T_STD_U16LE, H5T_NATIVE_UINT16, 2, dims,
@@ -256,8 +247,10 @@ static enum chex_status write_columns(struct chex_shard_writer *w, hid_t file,
     const char *p = w->path;
     CHEX_TRY(chex_h5_write_dataset(file, "label", H5T_STD_I8LE, H5T_NATIVE_INT8, 2, dims, c->label,
                                    p, err));
-    CHEX_TRY(write_ids(w, file, "image_id", w->image_width, c->image, err));
-    CHEX_TRY(write_ids(w, file, "patient_id", w->patient_width, c->patient, err));
+    CHEX_TRY(chex_h5_write_strings(file, "image_id", w->image_width, w->spec.rows, c->image,
+                                   w->path, err));
+    CHEX_TRY(chex_h5_write_strings(file, "patient_id", w->patient_width, w->spec.rows, c->patient,
+                                   w->path, err));
     CHEX_TRY(chex_h5_write_dataset(file, "view", H5T_STD_U8LE, H5T_NATIVE_UINT8, 1, dims, c->view,
                                    p, err));
     CHEX_TRY(chex_h5_write_dataset(file, "age_years", H5T_STD_I16LE, H5T_NATIVE_INT16, 1, dims,
@@ -289,7 +282,7 @@ static enum chex_status write_tables(struct chex_shard_writer *w, const char *so
     enum chex_status st = columns_fill(w, &c) ? CHEX_OK : chex_error_memory(err, "%s", w->path);
     chex_h5_enter();
     if (st == CHEX_OK)
-        st = chex_h5_file_open(w->temp, true, &file, err);
+        st = chex_h5_file_open(w->temp, CHEX_H5_WRITE, &file, err);
     if (st == CHEX_E_DATA) { /* no input: somebody has removed or changed the file meanwhile */
         const struct chex_error why = err ? *err : (struct chex_error){0};
         st = chex_error_set(err, CHEX_E_ENV, "%s", why.text);

@@ -103,11 +103,12 @@ static void describe_run(const struct chex_session *s) {
     char bytes[32], shares[32] = "";
     if (engines > 1)
         snprintf(shares, sizeof shares, " in %d engines", engines);
-    chex_info(
-        "%s, %d finding%s, %.2f M parameters, %d px, %.2f GFLOP an image (forward and backward)",
-        s->net->model, s->net->classes, s->net->classes == 1 ? "" : "s",
-        (double)s->net->param_count / 1e6, c->image_size,
-        6 * chex_net_macs(s->net, c->image_size) / 1e9);
+    if (!c->features) /* head_only.c describes the classifier */
+        chex_info("%s, %d finding%s, %.2f M parameters, %d px, %.2f GFLOP an image (forward and "
+                  "backward)",
+                  s->net->model, s->net->classes, s->net->classes == 1 ? "" : "s",
+                  (double)s->net->param_count / 1e6, c->image_size,
+                  6 * chex_net_macs(s->net, c->image_size) / 1e9);
     chex_info("engine %s (%s), %s, %d thread%s, %s of memory%s", s->engine_name, s->engine_variant,
               chex_precision_names[c->precision], c->threads, c->threads == 1 ? "" : "s",
               chex_format_bytes(bytes, sizeof bytes,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --head-only (head_only.h): the two engines, and the features of this process.
+ * --head-only and --features (head_only.h): the engines, and the features of this process.
  */
 #include "train/head_only.h"
 
@@ -18,7 +18,7 @@
 
 enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
-    if (c->head_only && !c->init && !s->restored)
+    if (c->head_only && !c->features && !c->init && !s->restored)
         return chex_error_set(
             err, CHEX_E_USAGE,
             "--head-only: the network has only the parameters of --seed, and its "
@@ -26,23 +26,24 @@ enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_
     return CHEX_OK;
 }
 
-enum chex_status chex_head_only_create(struct chex_session *s, const struct chex_engine_config *e,
-                                       struct chex_error *err) {
-    struct chex_engine_config infers = *e;
-    infers.training = false;
-    infers.loss = (struct chex_loss){.kind = CHEX_LOSS_BCE};
-    infers.ema_decay = 0;
-    CHEX_TRY(chex_engine_create(s->config.engine, &infers, &s->extractor, err));
-    if (!s->extractor->impl->maps)
-        return chex_error_set(err, CHEX_E_USAGE, "--head-only: engine %s gives no pooled features",
-                              s->extractor->impl->name);
-    CHEX_TRY(chex_head_engine_create(e, &s->engine, err));
-    s->input.train_features.count = s->input.val_features.count = chex_head_features(s->net);
-    s->input.cache.keep = false; /* each stored row is read once */
-    snprintf(s->input.cache.why, sizeof s->input.cache.why,
-             "--head-only: only the classifier trains, on features of each image that are computed "
-             "once: running statistics, no augmentation");
-    return CHEX_OK;
+enum chex_status chex_head_only_read(struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
+    struct chex_sources sources = {0};
+    if (!c->features)
+        return CHEX_OK;
+    chex_watchdog_wait_long(s->world.watchdog);
+    enum chex_status st = chex_sources_parse(c->data_dir, &sources, err);
+    if (st == CHEX_OK && sources.count > 1)
+        st = chex_error_set(err, CHEX_E_USAGE, "--features and %d sets in --data: expected one set",
+                            sources.count);
+    if (st == CHEX_OK)
+        st = chex_feature_file_open(c->features, sources.set[0].dir, s->world.coll->group,
+                                    &s->features, err);
+    if (st == CHEX_OK)
+        memcpy(s->features_digest, s->features->digest, sizeof s->features_digest);
+    chex_sources_release(&sources);
+    chex_watchdog_at(s->world.watchdog, CHEX_PHASE_SETUP);
+    return st;
 }
 
 /* ---- the rows of this process ---- */
@@ -77,6 +78,53 @@ uint64_t chex_head_only_reads(const struct chex_session *s) {
     const struct rows train = train_rows(s);
     const uint64_t px = (uint64_t)train.set->size;
     return (uint64_t)(train.end - train.first) * px * px;
+}
+
+/* The features of this process, from the file. */
+static enum chex_status copy_features(struct chex_session *s, struct chex_error *err) {
+    const struct rows rows[] = {train_rows(s), val_rows(s)};
+    struct chex_pipeline_features *const parts[] = {&s->input.train_features,
+                                                    &s->input.val_features};
+    char size[32];
+    for (int i = 0; i < 2; i++) {
+        float *features = NULL; /* chex_head_only_release frees it, after an error too */
+        const enum chex_status st = chex_feature_file_copy(s->features, rows[i].set, rows[i].first,
+                                                           rows[i].end, &features, err);
+        parts[i]->rows = features;
+        parts[i]->first = rows[i].first;
+        CHEX_TRY(st);
+    }
+    chex_feature_file_close(s->features);
+    s->features = NULL;
+    chex_info("--features %s: %s, %zu parameters, fp32 on the host; rank 0 keeps the features of "
+              "%zu images (%s)",
+              s->config.features, s->net->model, s->net->param_count,
+              rows[0].end - rows[0].first + rows[1].end - rows[1].first,
+              chex_format_bytes(size, sizeof size, chex_head_only_bytes(s)));
+    return CHEX_OK;
+}
+
+enum chex_status chex_head_only_create(struct chex_session *s, const struct chex_engine_config *e,
+                                       struct chex_error *err) {
+    struct chex_engine_config infers = *e;
+    s->input.train_features.count = s->input.val_features.count = chex_head_features(s->net);
+    s->input.cache.keep = false; /* each stored row is read once */
+    snprintf(s->input.cache.why, sizeof s->input.cache.why,
+             s->features ? "--features: no image is read"
+                         : "--head-only: only the classifier trains, on features of each image "
+                           "that are computed once: running statistics, no augmentation");
+    if (s->features) {
+        CHEX_TRY(copy_features(s, err));
+        return chex_head_engine_create(e, &s->engine, err);
+    }
+    infers.training = false;
+    infers.loss = (struct chex_loss){.kind = CHEX_LOSS_BCE};
+    infers.ema_decay = 0;
+    CHEX_TRY(chex_engine_create(s->config.engine, &infers, &s->extractor, err));
+    if (!s->extractor->impl->maps)
+        return chex_error_set(err, CHEX_E_USAGE, "--head-only: engine %s gives no pooled features",
+                              s->extractor->impl->name);
+    return chex_head_engine_create(e, &s->engine, err);
 }
 
 /* ---- computing ---- */
@@ -229,6 +277,7 @@ enum chex_status chex_head_only_compute(struct chex_session *s, struct chex_erro
 
 void chex_head_only_release(struct chex_session *s) {
     chex_engine_destroy(s->extractor);
+    chex_feature_file_close(s->features);
     free((void *)s->input.train_features.rows);
     free((void *)s->input.val_features.rows);
 }

@@ -13,6 +13,9 @@
  * an image do not depend on its batch, so with --deterministic the bits do not depend on the number
  * of processes. A resumed run computes the features again: they follow from the checkpoint.
  *
+ * With --features a file has the features (infer/feature_file.h), and there is no first engine. The
+ * network is a classifier alone.
+ *
  * Rows. A process keeps the features of the training rows that its logical ranks may read, and of
  * its part of the validation rows. With --order global every process may read all training rows.
  */
@@ -21,11 +24,16 @@
 
 #include "train/session.h"
 
+/* With --features: reads the file, which names the network. Before chex_session_restore.
+ * CHEX_E_USAGE: several sets. CHEX_E_DATA: of chex_feature_file_open. Collective. */
+enum chex_status chex_head_only_read(struct chex_session *s, struct chex_error *err);
+
 /* CHEX_E_USAGE: parameters that nothing but the seed gives.
  * After chex_session_restore. */
 enum chex_status chex_head_only_check(const struct chex_session *s, struct chex_error *err);
 
-/* Makes both engines. `e`: the configuration for a whole network. Not collective. */
+/* Makes the engines. `e`: the configuration for a whole network. With --features: keeps the
+ * features of this process's images; CHEX_E_DATA if one has none. Not collective. */
 enum chex_status chex_head_only_create(struct chex_session *s, const struct chex_engine_config *e,
                                        struct chex_error *err);
 

@@ -69,7 +69,7 @@ enum chex_status chex_session_measure(struct chex_session *s, struct chex_error 
     n.device = n.on_device ? resident : 0;
     n.device_left = n.on_device ? impl->device->bytes_left(s->engine->self) : 0;
     n.host = host_besides(&n) + (n.on_device ? 0 : resident + n.gradients);
-    if (s->config.head_only)
+    if (s->config.head_only && !s->config.features)
         n.first_read = chex_head_only_reads(s);
     s->needs = n;
     return CHEX_OK;

@@ -9,6 +9,7 @@
 #define CHEX_TRAIN_SESSION_H
 
 #include "base/progress.h"
+#include "infer/feature_file.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
 #include "report/run_page.h"
@@ -87,6 +88,8 @@ struct chex_session {
     struct chex_net *net;
     struct chex_engine *engine;    /* with --head-only that of the classifier */
     struct chex_engine *extractor; /* head_only.c: until the features are computed; else NULL */
+    struct chex_feature_file *features; /* the same: of --features, until its rows are copied */
+    char features_digest[17];           /* the same: of the file; or "" */
     char engine_name[32], engine_variant[64]; /* of --engine */
     struct chex_loss_weights loss;            /* loss_setup.c; the engine borrows it */
     double *lr_scales;                        /* of the engine; NULL: all 1 */
@@ -138,6 +141,8 @@ enum chex_status chex_session_open(struct chex_session *s, struct chex_error *er
  * this rank failed. *together_out as in chex_train_run. */
 void chex_session_end(struct chex_session *s, enum chex_status st, bool *together_out);
 
+/* The name of the network, before it is made. */
+const char *chex_session_model(const struct chex_session *s);
 /* Elements of the vectors that are reduced. */
 size_t chex_session_gradients(const struct chex_session *s);
 /* Resolves what the options choose of the data, once. Not collective. */

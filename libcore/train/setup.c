@@ -105,7 +105,7 @@ static enum chex_status create_engine(struct chex_session *s, struct chex_error 
     struct chex_engine_config e = engine_config(s);
     if (c->head_only) {
         CHEX_TRY(chex_head_only_create(s, &e, err));
-        name_engine(s, s->extractor);
+        name_engine(s, s->extractor ? s->extractor : s->engine);
         return CHEX_OK;
     }
     if (c->sync_bn && c->logical_ranks > 1) {
@@ -132,6 +132,10 @@ static enum chex_status start_sync_bn(struct chex_session *s, struct chex_error 
  * message of the reduction times out. */
 static uint64_t message_timeout_ms(const struct chex_train_config *c) {
     return c->stall_abort_ms + c->stall_abort_ms / 4;
+}
+
+const char *chex_session_model(const struct chex_session *s) {
+    return s->features ? s->features->model : chex_net_names[s->config.model];
 }
 
 size_t chex_session_gradients(const struct chex_session *s) {
@@ -163,10 +167,11 @@ enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_
 }
 
 /* --freeze must match parameters. Their names do not depend on the data. */
-static enum chex_status check_freeze(const struct chex_train_config *c, struct chex_error *err) {
+static enum chex_status check_freeze(const struct chex_session *s, struct chex_error *err) {
+    const struct chex_train_config *c = &s->config;
     struct chex_net *net = NULL;
     CHEX_AUTO_FREE double *scales = NULL;
-    CHEX_TRY(chex_net_create(chex_net_names[c->model], 1, &net, err));
+    CHEX_TRY(chex_net_create(chex_session_model(s), 1, &net, err));
     const enum chex_status st = chex_layer_rates(net, c->layer_decay, c->freeze, &scales, err);
     chex_net_destroy(net);
     return st;
@@ -180,7 +185,7 @@ static enum chex_status check_options(struct chex_session *s, struct chex_error 
     CHEX_TRY(chex_schedule_check(&c->schedule, err));
     CHEX_TRY(chex_update_check(&c->update, err));
     CHEX_TRY(chex_train_choose_logical_ranks(c, s->size, err));
-    CHEX_TRY(check_freeze(c, err));
+    CHEX_TRY(check_freeze(s, err));
     CHEX_TRY(chex_engine_check(c->engine, c->precision, &impl, err));
     return c->sync_bn ? chex_sync_bn_check(s->world.coll, c->logical_ranks, impl->device != NULL,
                                            c->pipeline == CHEX_PIPELINE_OLD, err)
@@ -200,6 +205,7 @@ static enum chex_status open_run(struct chex_session *s, struct chex_error *err)
     st = s->rank == 0 && !s->config.prove ? chex_session_check_output(s, err) : CHEX_OK;
     CHEX_TRY(chex_session_agree(s, st, err));
     CHEX_TRY(chex_session_agree(s, chex_train_input_same(&s->input, err), err));
+    CHEX_TRY(chex_session_agree(s, chex_head_only_read(s, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_RESTORE);
     CHEX_TRY(chex_session_agree(s, chex_session_restore(s, err), err));
     chex_watchdog_at(s->world.watchdog, CHEX_PHASE_SETUP);
@@ -217,8 +223,7 @@ static enum chex_status open_data(struct chex_session *s, struct chex_error *err
     CHEX_TRY(chex_train_input_open(&s->input, true, err));
     s->steps = chex_order_steps(&s->input.order);
     if (!s->net)
-        CHEX_TRY(chex_net_create(chex_net_names[s->config.model], s->input.train->classes, &s->net,
-                                 err));
+        CHEX_TRY(chex_net_create(chex_session_model(s), s->input.train->classes, &s->net, err));
     return CHEX_OK;
 }
 
@@ -380,4 +385,6 @@ void chex_session_init(struct chex_session *s, const struct chex_train_config *c
                                .output = {.lock = -1},
                                .needs = {.program = chex_memory_own_bytes("")}};
     chex_schedule_init(&s->config.schedule);
+    if (config->features) /* a value that every set of images can have */
+        s->config.image_size = 1;
 }

@@ -50,12 +50,13 @@ struct chex_train_config {
     struct chex_loss loss;         /* gammas, clip and alpha are derived; no weights */
     const char *pos_weight;        /* "none", "balanced" or a file (train/loss_weights.h) */
     enum chex_loss_mean loss_mean;
-    const char *freeze; /* patterns of frozen parameters (train/layer_rates.h), or NULL */
-    double layer_decay; /* the same; 1: none */
-    bool head_only;     /* train/head_only.h */
-    double ema_decay;   /* of the moving average (engine/update.h); 0: none */
-    const char *init;   /* a file that model/weights.h reads, or NULL */
-    const char *resume; /* "auto", "none" or a file */
+    const char *freeze;   /* patterns of frozen parameters (train/layer_rates.h), or NULL */
+    double layer_decay;   /* the same; 1: none */
+    bool head_only;       /* train/head_only.h; derived: set with `features` */
+    const char *features; /* a file of infer/feature_file.h to train on, or NULL */
+    double ema_decay;     /* of the moving average (engine/update.h); 0: none */
+    const char *init;     /* a file that model/weights.h reads, or NULL */
+    const char *resume;   /* "auto", "none" or a file */
     uint64_t seed;
     bool deterministic;
     bool sync_bn;         /* batch statistics of all logical ranks of a step (train/sync_bn.h) */

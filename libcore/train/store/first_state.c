@@ -59,7 +59,7 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
     struct chex_net *net = NULL;
     enum chex_status st = CHEX_OK;
     if (s->rank == 0 && !s->at.step && s->config.init) {
-        st = chex_net_create(chex_net_names[s->config.model], 1, &net, err);
+        st = chex_net_create(chex_session_model(s), 1, &net, err);
         if (st == CHEX_OK)
             st = try_init(s->config.init, net, err);
         chex_net_destroy(net);

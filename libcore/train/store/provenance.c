@@ -121,6 +121,8 @@ static json_t *start_json(const struct chex_session *s, const struct chex_machin
         CHEX_FIELD("time_unix_s", chex_clock_unix_s()), CHEX_FIELD("version", CHEXNET_VERSION),
         CHEX_FIELD("program", program_json()), CHEX_FIELD("data", data_json(s)),
         CHEX_FIELD_IF(c->init && !resumed, "init", file_json(c->init)),
+        CHEX_FIELD_IF(c->features, "features", c->features),
+        CHEX_FIELD_IF(c->features, "features_digest", (const char *)s->features_digest),
         CHEX_FIELD("processes", s->size), CHEX_MEMBER(c, logical_ranks),
         CHEX_MEMBER(c, deterministic), CHEX_FIELD("machines", machines_json(machines, s->size)),
         CHEX_FIELD("options", json_incref(json_object_get(c->options, "options"))),

@@ -76,6 +76,8 @@ static enum chex_status check_identity(struct chex_session *s, const char *path,
     CHEX_TRY(
         same_value(path, id, "shuffle_block", json_integer((json_int_t)c->shuffle_block), err));
     CHEX_TRY(same_text(path, id, "pipeline", chex_pipeline_names[c->pipeline], err));
+    if (s->config.features)
+        CHEX_TRY(same_text(path, id, "features_digest", s->features_digest, err));
     return same_text(path, id, "opt", chex_optim_names[c->update.optim], err);
 }
 
@@ -187,10 +189,10 @@ enum chex_status chex_session_load_engine(struct chex_session *s, struct chex_er
 
 static enum chex_status check_shape(const struct chex_session *s, const char *path,
                                     const struct chex_checkpoint *c, struct chex_error *err) {
-    const char *model = chex_net_names[s->config.model];
+    const char *model = chex_session_model(s);
     if (strcmp(c->model, model) != 0)
-        return chex_error_set(err, CHEX_E_USAGE, "%s: the checkpoint is a %s, --model is %s", path,
-                              c->model, model);
+        return chex_error_set(err, CHEX_E_USAGE, "%s: the checkpoint is a %s, --%s is %s", path,
+                              c->model, s->config.features ? "features" : "model", model);
     if (c->image_size != s->config.image_size)
         return chex_error_set(err, CHEX_E_USAGE,
                               "%s: image_size is %d in the checkpoint and %d now: give the same, "
@@ -254,6 +256,8 @@ static enum chex_status restore_options(struct chex_session *s, const char *path
                               c, restored, size, err));
     c->plan_only = plan_only;
     c->prove = prove;
+    if (c->features)
+        c->image_size = 1;
     chex_schedule_init(&c->schedule);
     return CHEX_OK;
 }

@@ -41,7 +41,7 @@ const char *chex_save_policy(const struct chex_train_config *c) {
 /* What decides the order of the samples and the meaning of the parameters. */
 static json_t *identity(const struct chex_session *s) {
     const struct chex_train_config *c = &s->config;
-    return chex_result(
+    json_t *id = chex_result(
         CHEX_MEMBER(c, seed), CHEX_MEMBER(&s->config, logical_ranks),
         CHEX_FIELD("batch_size", c->batch), CHEX_FIELD("order", chex_order_names[c->order]),
         CHEX_MEMBER(c, shuffle_block), CHEX_FIELD("pipeline", chex_pipeline_names[c->pipeline]),
@@ -52,6 +52,9 @@ static json_t *identity(const struct chex_session *s) {
         CHEX_FIELD("fold", c->fold.number), CHEX_FIELD("uncertain", chex_save_policy(c)),
         CHEX_FIELD("data_weights", c->data_weights ? c->data_weights : ""),
         CHEX_FIELD("opt", chex_optim_names[c->update.optim]));
+    if (s->config.features)
+        chex_json_set(&id, "features_digest", json_string(s->features_digest));
+    return id;
 }
 
 json_t *chex_save_options(const struct chex_session *s) {
