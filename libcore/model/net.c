@@ -258,7 +258,7 @@ enum chex_status chex_net_finish(struct chex_net *net, struct chex_error *err) {
 /* The number in "features-768"; 0: another name. */
 static int features_of(const char *model) {
     int n = 0, end = 0;
-    sscanf(model, CHEX_NET_FEATURES "%d%n", &n, &end);
+    sscanf(model, CHEX_NET_FEATURES "%5d%n", &n, &end);
     return end && !model[end] && n > 0 && n <= CHEX_NET_FEATURES_MOST ? n : 0;
 }
 

@@ -108,6 +108,14 @@ int main(void) {
     OK_STATUS(chex_net_finish(net, &err), CHEX_E_FAIL, err,
               "network new: no rule of initial values");
     chex_net_destroy(net);
+    MUST(chex_net_create("features-768", 14, &net, &err));
+    OK(net->param_count == 769 * 14 && net->state_count == net->param_count,
+       "a classifier of 768 features has %zu parameters", net->param_count);
+    chex_net_destroy(net);
+    static const char *const wrong[] = {"features-0", "features-65537", "features-123456",
+                                        "features-7x", "features-"};
+    for (size_t i = 0; i < CHEX_COUNT(wrong); i++)
+        OK_STATUS(chex_net_create(wrong[i], 14, &net, &err), CHEX_E_USAGE, err, wrong[i]);
     for (size_t i = 0; chex_net_names[i]; i++)
         check_recognised(chex_net_names[i], false);
     check_recognised("densenet201", true);
