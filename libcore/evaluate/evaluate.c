@@ -546,9 +546,8 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
         CHEX_MEMBER(e->set, source_digest), CHEX_MEMBER(e->set, resize),
         CHEX_FIELD("split", e->fold->folds ? (const char *)e->part : chex_split_names[e->split]),
         CHEX_FIELD("overlap_with_training", e->overlap), CHEX_MEMBER(e->network.net, model),
-        CHEX_FIELD_IF(!s->features, "image_size_px", e->image_size),
-        CHEX_FIELD("stored_size_px", e->set->size), CHEX_FIELD("tta", chex_tta_names[s->tta]),
-        CHEX_FIELD("engine", e->engine.spec),
+        CHEX_FIELD("image_size_px", e->image_size), CHEX_FIELD("stored_size_px", e->set->size),
+        CHEX_FIELD("tta", chex_tta_names[s->tta]), CHEX_FIELD("engine", e->engine.spec),
         CHEX_FIELD("precision", chex_precision_names[e->engine.precision]),
         CHEX_FIELD("ranks", e->coll->size), CHEX_FIELD("loss", loss));
     if (o && s->where)
@@ -560,6 +559,7 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
     if (o && e->network.about.training_loss)
         json_object_set_new(o, "training_loss", json_string(e->network.about.training_loss));
     if (o && s->features) {
+        json_object_set_new(o, "image_size_px", json_null());
         json_object_set_new(o, "features", json_string(s->features));
         json_object_set_new(o, "features_digest", json_string(e->features_digest));
     }

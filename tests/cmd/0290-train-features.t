@@ -38,7 +38,8 @@ mpi_ranks 3 || ranks=()
 expect_status 0 "${ranks[@]}" "${export[@]}" --features three.npy --batch-size 7
 cmp f.npy three.npy && cmp f.csv three.csv
 ok $? "three ranks and other batches write the same bytes"
-expect_status 0 "${ranks[@]}" "${export[@]}" --features f.h5
+expect_status 0 "${ranks[@]}" "${export[@]}" --features f.h5 --json
+like "$(out)" '"output": "f.h5"' "one rank prints the result"
 like "$(h5dump -H f.h5)" 'ATTRIBUTE "weights_digest"' "the HDF5 file names the weights"
 expect_status 2 "${export[@]}" --features f.h5
 error_line '--features f.h5 exists: say --force to replace it' "an existing file is not replaced"

@@ -195,13 +195,13 @@ expect_status 0 chex-eval score --help
 like "$(out)" '^usage: chex-eval score --predictions' "score has a help of its own"
 unlike "$(out)" '--(checkpoint|data|engine|split) ' "the help of score lacks the options of a network"
 expect_status 0 chex-eval export --help
-unlike "$(out)" '--(data|bootstrap|predictions) ' "export has options of its own"
+unlike "$(out)" '--(workers|bootstrap|predictions) ' "export has options of its own"
 for option in --checkpoint --data --engine --split; do
     expect_status 2 chex-eval score --predictions p.csv $option x
     error_line "unknown option '$option'; try 'chex-eval score --help'" "score takes no $option"
 done
 expect_status 2 chex-eval export --checkpoint c.h5 --output o.safetensors --threads 2
-error_line "unknown option '--threads'; try 'chex-eval export --help'" "export takes no --threads"
+error_line '--threads: expected --features FILE with it' "export computes only with --features"
 expect_status 2 chex-eval --quiet score --predictions p.csv
 error_line "unknown option '--predictions'" "a subcommand comes first"
 expect_status 2 chex-eval --quiet score
