@@ -35,14 +35,11 @@ void chex_cam_place(const struct chex_net *net, double *first_px_out, double *st
 
 enum chex_status chex_cam_side(const struct chex_engine *e, int *side_out, struct chex_error *err) {
     const struct chex_net *net = e->config.net;
-    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
-    if (!hw)
-        return chex_error_memory(err, "class maps");
-    enum chex_status st = chex_net_shapes(net, e->config.image_size, hw, err);
-    if (st == CHEX_OK)
-        *side_out = hw[head_of(net)->in];
-    free(hw);
-    return st;
+    CHEX_AUTO_FREE int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
+    CHEX_TRY(hw ? chex_net_shapes(net, e->config.image_size, hw, err)
+                : chex_error_memory(err, "class maps"));
+    *side_out = hw[head_of(net)->in];
+    return CHEX_OK;
 }
 
 static enum chex_status fill(struct chex_engine *engine, int image, const float *logit,
@@ -75,13 +72,11 @@ enum chex_status chex_cam_of_batch(struct chex_engine *engine, int image, const 
 enum chex_status chex_cam_create(struct chex_engine *engine, const float *pixels,
                                  struct chex_cam **cam_out, struct chex_error *err) {
     const struct chex_batch batch = {.n = 1, .pixels = pixels};
-    float *logit = chex_alloc_zeroed((size_t)engine->config.net->classes, sizeof *logit);
-    enum chex_status st = logit ? chex_engine_infer(engine, &batch, logit, err)
-                                : chex_error_memory(err, "class maps");
-    if (st == CHEX_OK)
-        st = chex_cam_of_batch(engine, 0, logit, cam_out, err);
-    free(logit);
-    return st;
+    CHEX_AUTO_FREE float *logit =
+        chex_alloc_zeroed((size_t)engine->config.net->classes, sizeof *logit);
+    CHEX_TRY(logit ? chex_engine_infer(engine, &batch, logit, err)
+                   : chex_error_memory(err, "class maps"));
+    return chex_cam_of_batch(engine, 0, logit, cam_out, err);
 }
 
 void chex_cam_destroy(struct chex_cam *cam) {

@@ -250,24 +250,18 @@ static enum chex_status measure(struct shared *s, struct chex_error *err) {
 static enum chex_status gather(struct shared *s, struct chex_coll *coll, struct chex_cases *cases,
                                struct chex_error *err) {
     size_t from, to, bytes;
-    unsigned char *mine = NULL;
-    void *all = NULL;
+    CHEX_AUTO_FREE unsigned char *mine = NULL;
+    CHEX_AUTO_FREE void *all = NULL;
     CHEX_TRY(share_rows(s, coll, cases, err));
     own_rows(s, coll, &from, &to);
     enum chex_status st = measure(s, err);
     if (st == CHEX_OK)
         st = make_records(s, from, to, &mine, err);
-    st = chex_group_agree(coll->group, st, err);
-    if (st == CHEX_OK)
-        st = chex_group_gather(coll->group, mine, (to - from) * s->record_bytes, &all, &bytes, err);
-    free(mine);
-    if (st == CHEX_OK) {
-        if (coll->rank == 0)
-            st = draw_all(s, cases, all, err);
-        st = chex_group_follow(coll->group, 0, st, err);
-    }
-    free(all);
-    return st;
+    CHEX_TRY(chex_group_agree(coll->group, st, err));
+    CHEX_TRY(
+        chex_group_gather(coll->group, mine, (to - from) * s->record_bytes, &all, &bytes, err));
+    st = coll->rank == 0 ? draw_all(s, cases, all, err) : CHEX_OK;
+    return chex_group_follow(coll->group, 0, st, err);
 }
 
 enum chex_status chex_cases_draw(struct chex_engine *engine, const struct chex_set *set,

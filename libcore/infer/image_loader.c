@@ -163,13 +163,12 @@ static enum chex_status shrink(struct worker *w, int px, struct chex_image *out,
 /* Writes the thumbnail INDEX.png. */
 static enum chex_status write_thumb(struct worker *w, size_t index, struct chex_error *err) {
     struct chex_image thumb = {0};
-    char *path = chex_fs_format("%s/%zu.png", w->loader->config.thumb_dir, index);
+    CHEX_AUTO_FREE char *path = chex_fs_format("%s/%zu.png", w->loader->config.thumb_dir, index);
     enum chex_status st =
         path ? shrink(w, CHEX_LOADER_THUMB_PX, &thumb, err) : chex_error_memory(err, "a thumbnail");
     if (st == CHEX_OK)
         st = chex_image_write_png(path, thumb.pixels, thumb.width, thumb.height, err);
     chex_image_release(&thumb);
-    free(path);
     return st;
 }
 

@@ -166,15 +166,12 @@ static enum chex_status scan_folder(const char *out, const char *folder,
 
 enum chex_status chex_partial_scan(const char *out, size_t count, struct chex_partial_index *index,
                                    struct chex_error *err) {
-    char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME);
+    CHEX_AUTO_FREE char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME);
     *index = (struct chex_partial_index){.count = count,
                                          .places = chex_alloc_zeroed(count, sizeof *index->places)};
     for (size_t i = 0; index->places && i < count; i++)
         index->places[i].part = -1;
-    enum chex_status st =
-        folder && index->places ? scan_folder(out, folder, index, err) : no_memory(err);
-    free(folder);
-    return st;
+    return folder && index->places ? scan_folder(out, folder, index, err) : no_memory(err);
 }
 
 void chex_partial_index_release(struct chex_partial_index *index) {
