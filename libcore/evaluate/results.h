@@ -11,8 +11,8 @@
 #include "evaluate/output.h"
 #include "evaluate/thresholds.h"
 #include "infer/cases.h"
+#include "report/published.h"
 #include "shard/sources.h"
-#include "stats/published.h"
 
 /* One evaluated set. */
 struct chex_eval_done {

@@ -12,9 +12,9 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "report/published.h"
 #include "stats/figures.h"
 #include "stats/gains.h"
-#include "stats/published.h"
 #include "stats/scores.h"
 #include "stats/shortcuts.h"
 #include "stats/subgroups.h"

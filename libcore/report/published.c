@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads tables of published AUROCs. stats/published.h describes the format.
+ * Reads tables of published AUROCs. report/published.h describes the format.
  */
-#include "stats/published.h"
+#include "report/published.h"
 
 #include <math.h>
 #include <stdio.h>

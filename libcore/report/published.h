@@ -10,8 +10,8 @@
  * - An auroc.csv of chex-eval is accepted too: its columns `auroc` and `rows_digest` are read.
  * The bundled table is share/published-auroc.csv.
  */
-#ifndef CHEX_STATS_PUBLISHED_H
-#define CHEX_STATS_PUBLISHED_H
+#ifndef CHEX_REPORT_PUBLISHED_H
+#define CHEX_REPORT_PUBLISHED_H
 
 #include <stdbool.h>
 #include <stdint.h>
