@@ -89,7 +89,7 @@ packages_of_commands() {
 essential apt-get awk base64 basename bash cat chmod chown cksum cmp comm cp cut dash date dd df diff dirname
 essential dmesg dpkg dpkg-deb dpkg-query env find flock grep gunzip gzip head hostname iconv id ldd ln logger ls
 essential lscpu md5sum mkdir mkfifo mknod mktemp mount mountpoint mv nice nproc nsenter od paste perl readlink
-essential realpath rm rmdir sed seq setpriv setsid sh sha256sum sleep sort split stat tac tail tar taskset tee
+essential realpath rm rmdir sed seq setpriv setsid sh du sha256sum sleep sort split stat tac tail tar taskset tee
 essential timeout touch tr truncate umount uname uniq unshare wc xargs yes
 gcc c++filt cc gcc nm objdump readelf strip
 cmake cmake cpack ctest
