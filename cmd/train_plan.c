@@ -102,7 +102,9 @@ static const char set_text[] = INDENT "set {name} ({folder}): {train_images imag
                                       "{uses_an_epoch=1!, each used {uses_an_epoch} times in an "
                                       "epoch}, {val_images image} of validation\n";
 static const char where_text[] =
-    "{where?" INDENT "--where {where}: {train_images image} of training, {val_images image} of "
+    "{fold?" INDENT "fold {fold}: {train_images image} of training, {val_images image} of "
+    "validation\n}{where?" INDENT
+    "--where {where}: {train_images image} of training, {val_images image} of "
     "validation\n}{uncertain=ignore!" INDENT "uncertain labels: {uncertain}\n}";
 
 static void print_splits(const json_t *set, const char *trained_on) {

@@ -153,7 +153,8 @@ static json_t *shared(const struct chex_safetensors_about *a) {
     return chex_result(
         CHEX_MEMBER(a, resize), CHEX_FIELD("image size", a->image_size),
         CHEX_FIELD("stored size", a->stored_size), CHEX_FIELD("number of findings", a->classes),
-        CHEX_FIELD("findings", chex_result_texts(a->class_names, (size_t)a->classes)));
+        CHEX_FIELD("findings", chex_result_texts(a->class_names, (size_t)a->classes)),
+        CHEX_FIELD("unions of findings", a->unions));
 }
 
 static enum chex_status check_alike(const struct chex_eval_files *f, int k,
@@ -196,7 +197,8 @@ static enum chex_status add_facts(const struct chex_eval_settings *s, const char
                                         CHEX_FIELD_IF(seed, "seed", atoll(seed)),
                                         CHEX_FIELD("training_split", a->split),
                                         CHEX_FIELD("training_digest", a->source_digest),
-                                        CHEX_FIELD("training_members", a->members)));
+                                        CHEX_FIELD("training_members", a->members),
+                                        CHEX_FIELD_IF(a->fold, "training_fold", a->fold)));
     return CHEX_OK;
 }
 
@@ -242,8 +244,14 @@ enum chex_status chex_eval_files_open(const struct chex_eval_settings *s, struct
     w->step = f->kept[0].step;
     w->about = f->kept[0].about;
     f->kept[0].about = (struct chex_safetensors_about){0};
+    for (int k = 1; k < f->count && !w->about.training_loss; k++) {
+        w->about.training_loss = f->kept[k].about.training_loss;
+        f->kept[k].about.training_loss = NULL;
+    }
     free(w->about.model);
-    w->about.model = NULL;
+    free(w->about.weights);
+    free(w->about.fold); /* each member has its own */
+    w->about.model = w->about.weights = w->about.fold = NULL;
     w->about.ensemble =
         chex_eval_members_text(logit ? CHEX_MEAN_LOGIT : CHEX_MEAN_PROBABILITY, facts);
     return w->about.ensemble ? CHEX_OK : chex_error_memory(err, "%d networks", f->count);

@@ -36,7 +36,7 @@ enum chex_status chex_eval_files_open(const struct chex_eval_settings *s,
 /* The metadata key `ensemble` of such a file: JSON text for the caller to free (NULL: out of
  * memory), and the reverse. facts: an array of objects with file, digest (XXH3-128 of the file),
  * model, weights, step, seed and CHEX_MEMBER_TRAINED; the caller releases it. */
-#define CHEX_MEMBER_TRAINED "training_split", "training_digest", "training_members"
+#define CHEX_MEMBER_TRAINED "training_split", "training_digest", "training_members", "training_fold"
 char *chex_eval_members_text(enum chex_ensemble_mean mean, const json_t *facts);
 enum chex_status chex_eval_members_parse(const char *path, const char *text,
                                          enum chex_ensemble_mean *mean_out, json_t **facts_out,

@@ -254,48 +254,67 @@ static enum chex_status check_overlap(struct evaluation *e, const char *path,
                           why);
 }
 
-/* The same for each member of an ensemble. */
-static enum chex_status check_overlaps(struct evaluation *e, int at, struct chex_error *err) {
+/* What trained network k and where it is (path_out), with borrowed texts. */
+static struct chex_safetensors_about about_member(const struct evaluation *e, int k,
+                                                  const char **path_out) {
     static const char *const keys[] = {"file", CHEX_MEMBER_TRAINED};
     char *text[CHEX_COUNT(keys)];
+    *path_out = e->s->checkpoint;
+    if (!e->network.facts)
+        return e->network.about;
+    const json_t *m = json_array_get(e->network.facts, (size_t)k);
+    for (size_t i = 0; i < CHEX_COUNT(keys); i++)
+        text[i] = (char *)(uintptr_t)json_string_value(json_object_get(m, keys[i]));
+    *path_out = text[0] ? text[0] : *path_out;
+    return (struct chex_safetensors_about){
+        .split = text[1], .source_digest = text[2], .members = text[3], .fold = text[4]};
+}
+
+/* The same for each network. */
+static enum chex_status check_overlaps(struct evaluation *e, int at, struct chex_error *err) {
+    const char *path;
     e->overlap = NULL;
     if (e->fold->folds && e->rows[at]->fold_facts.digest != e->fold_digest)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: %s of %s has other patients now than in the training",
                               e->s->checkpoint, e->part, e->data);
-    if (!e->network.facts)
-        return check_overlap(e, e->s->checkpoint, &e->network.about, err);
-    for (size_t k = 0; k < (size_t)e->network.networks; k++) {
-        const json_t *m = json_array_get(e->network.facts, k);
-        for (size_t i = 0; i < CHEX_COUNT(keys); i++)
-            text[i] = (char *)(uintptr_t)json_string_value(json_object_get(m, keys[i]));
-        const struct chex_safetensors_about about = {
-            .split = text[1], .source_digest = text[2], .members = text[3]};
-        CHEX_TRY(check_overlap(e, text[0] ? text[0] : e->s->checkpoint, &about, err));
+    for (int k = 0; k < e->network.networks; k++) {
+        const struct chex_safetensors_about about = about_member(e, k, &path);
+        CHEX_TRY(check_overlap(e, path, &about, err));
     }
     return CHEX_OK;
 }
 
 /* ---- evaluation ---- */
 
-/* Whether the fold that the network's training left out is evaluated: --split fold, or without
- * --split for such a network and the set that it was trained on. */
+/* Whether the fold that the training of each network left out is evaluated: --split fold, or
+ * without --split for such networks and the set that they were trained on. */
 static enum chex_status choose_fold(struct evaluation *e, const struct chex_manifest *m,
                                     struct chex_fold *fold_out, struct chex_error *err) {
     const bool asked = e->s->split == CHEX_SPLIT_COUNT;
+    const char *path, *fold = NULL;
     char split[8];
+    bool same = true;
     if (!asked && (e->use || chex_opt_origin(e->options, "split") != CHEX_FROM_DEFAULT))
         return CHEX_OK;
-    const bool has_fold =
-        e->network.about.fold && sscanf(e->network.about.fold, CHEX_FOLD_FORM, &fold_out->number,
-                                        &fold_out->folds, &e->fold_digest) == 3;
-    if (has_fold && trained_set(&e->network.about, m->source_digest, split) >= 0)
+    for (int k = 0; same && k < e->network.networks; k++) {
+        const struct chex_safetensors_about about = about_member(e, k, &path);
+        same = about.fold && trained_set(&about, m->source_digest, split) >= 0 &&
+               (!fold || strcmp(fold, about.fold) == 0);
+        fold = same ? about.fold : fold;
+    }
+    if (same &&
+        sscanf(fold, CHEX_FOLD_FORM, &fold_out->number, &fold_out->folds, &e->fold_digest) == 3)
         return CHEX_OK;
     *fold_out = (struct chex_fold){0};
-    return !asked
-               ? CHEX_OK
-               : chex_error_set(err, CHEX_E_DATA, "--split fold: %s was not trained on folds of %s",
-                                e->s->checkpoint, e->data);
+    if (!asked)
+        return CHEX_OK;
+    return fold ? chex_error_set(err, CHEX_E_DATA,
+                                 "--split fold: %s left out another fold than other members: "
+                                 "choose --split test, or evaluate each member on its fold",
+                                 path)
+                : chex_error_set(err, CHEX_E_DATA,
+                                 "--split fold: %s was not trained on folds of %s", path, e->data);
 }
 
 /* Chooses the split. If a set has only `all`, it is used without --split all. */
@@ -666,15 +685,19 @@ static void close_set(struct evaluation *e) {
 /* Reads the features of this rank's images. Collective. */
 static enum chex_status read_features(struct evaluation *e, struct chex_pipeline_features *out,
                                       struct chex_error *err) {
-    const char *path = e->s->features, *model = e->network.net->model;
+    const char *path = e->s->features, *model, *file;
     struct chex_group *group = e->coll->group;
     struct chex_feature_file *f = NULL;
     size_t end;
     chex_eval_rows(e->set->rows, group->rank, group->size, &out->first, &end);
     enum chex_status st = chex_feature_file_open(path, e->data, group, &f, err);
-    if (st == CHEX_OK && strcmp(f->model, model) != 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: %zu numbers a row, and %s is for %s", path,
-                            f->count, e->s->checkpoint, model);
+    for (int k = 0; st == CHEX_OK && k < e->network.networks; k++) {
+        model = e->network.member ? e->network.member[k]->model : e->network.net->model;
+        about_member(e, k, &file);
+        if (strcmp(f->model, model) != 0)
+            st = chex_error_set(err, CHEX_E_DATA, "%s: %zu numbers a row, and %s is for %s", path,
+                                f->count, file, model);
+    }
     if (st == CHEX_OK)
         st = chex_feature_file_copy(f, e->set, out->first, end, &e->features, err);
     if (st == CHEX_OK) {

@@ -99,12 +99,11 @@ static enum chex_status read_predictions(const struct chex_eval_settings *s,
         struct chex_predictions *table = NULL;
         if (!path)
             return chex_error_memory(err, "--predictions");
-        if (chex_fs_is_dir(path))
+        if (!*path || chex_fs_is_dir(path))
             return chex_error_set(
                 err, CHEX_E_USAGE,
-                "--predictions %s: a folder, expected a table such as predictions.csv "
-                "of chex-eval",
-                path);
+                "--predictions %s: %s, expected a table such as predictions.csv of chex-eval",
+                *path ? path : s->predictions, *path ? "a folder" : "an empty name");
         CHEX_TRY(chex_predictions_read(path, (enum chex_score_kind)s->scores, &table, err));
         if (one)
             *out = table;

@@ -167,6 +167,8 @@ static json_t *sets_json(const struct chex_selection *data) {
 static json_t *data_json(const struct chex_session *s) {
     const struct chex_selection *data = s->input.selection;
     const struct chex_manifest *m = data->source[0].manifest;
+    char fold[32];
+    snprintf(fold, sizeof fold, "%d of %d", data->fold.number, data->fold.folds);
     return chex_result(
         CHEX_FIELD("folder", s->config.data_dir),
         CHEX_FIELD("trained_on", chex_splits_name(data->source[0].splits[CHEX_PART_TRAIN])),
@@ -176,6 +178,7 @@ static json_t *data_json(const struct chex_session *s) {
         CHEX_FIELD("splits", splits_json(data->sources.set[0].dir, m)),
         CHEX_FIELD("train_images", chex_selection_images(data, CHEX_PART_TRAIN)),
         CHEX_FIELD("val_images", data->rows[CHEX_PART_VAL]), CHEX_FIELD("where", s->config.where),
+        CHEX_FIELD("fold", data->fold.folds ? (const char *)fold : NULL),
         CHEX_FIELD("uncertain", s->config.uncertain), CHEX_FIELD("sets", sets_json(data)),
         CHEX_FIELD("stage", s->config.stage));
 }

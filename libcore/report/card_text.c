@@ -219,6 +219,15 @@ static void put_mean(FILE *to, const json_t *o) {
                 " by ");
         put_text(to, text_of(interval, "cluster"));
         putc('.', to);
+        const json_t *folds = get(o, "folds");
+        if (json_is_object(folds)) {
+            fputs(" Each fold has a network of its own; over pairs of images of the same fold "
+                  "(`folds.mean_within`): ",
+                  to);
+            put_figure(to, number_of(folds, "mean_within"), number_of(folds, "mean_within_ci_low"),
+                       number_of(folds, "mean_within_ci_high"), 4);
+            putc('.', to);
+        }
         if (json_is_string(get(interval, "sentence"))) {
             fputs("\n\nFor a methods section: ", to);
             put_text(to, text_of(interval, "sentence"));
@@ -366,9 +375,14 @@ static void put_json_value(FILE *to, const json_t *v) {
         put_text(to, json_string_value(v));
         return;
     }
-    char *text = json_is_object(v) ? chex_training_options_text(v)
-                 : v               ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6))
-                                   : NULL;
+    if (json_is_array(v)) { /* members of an ensemble */
+        for (size_t i = 0; i < json_array_size(v); i++)
+            between(to, i ? ", " : "", put_text, text_of(json_array_get(v, i), "file"), "");
+        return;
+    }
+    char *text = json_is_object(v)       ? chex_training_options_text(v)
+                 : v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6))
+                                         : NULL;
     put_text(to, text ? text : "-");
     free(text);
 }

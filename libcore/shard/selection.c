@@ -162,8 +162,9 @@ static enum chex_status add_word(struct chex_selection *s, char *word, const cha
     if (own && s->evaluation) /* a set that states it */
         return CHEX_OK;
     if (own || (parts && chex_class_name_fault(word)))
-        return chex_error_set(err, CHEX_E_USAGE, "--findings: '%.60s' %s (expected a new name)",
-                              word, own ? "is a finding of the data" : chex_class_name_fault(word));
+        return chex_error_set(err, CHEX_E_USAGE, "--findings: '%.60s': %s (expected a new name)",
+                              word,
+                              own ? "it is a finding of the data" : chex_class_name_fault(word));
     const char *name = c < 0 ? word : all[c];
     if (chex_class_in_list(name, (const char *const *)s->class_names, s->classes) >= 0)
         return chex_error_set(err, CHEX_E_USAGE, "--findings: %s is listed twice", name);
@@ -177,6 +178,9 @@ static enum chex_status add_word(struct chex_selection *s, char *word, const cha
     for (char *part = strtok_r(parts, "|", &rest); part; part = strtok_r(NULL, "|", &rest), n++)
         if (!s->evaluation && chex_class_in_list(part, all, count) < 0)
             return chex_class_not_in_list("--findings", "the data", part, all, count, err);
+    if (!n)
+        return chex_error_set(err, CHEX_E_USAGE, "--findings: '%s=': no finding (expected %s=A|B)",
+                              name, name);
     s->parts = n > s->parts ? n : s->parts;
     return CHEX_OK;
 }

@@ -92,6 +92,30 @@ E
 ok $? "AUROCs of the pooled predictions, within folds and of each fold are those of scikit-learn or of the definition"
 like "$(cat pooled/auroc.csv pooled/report.html)" 'Within folds: only pairs' "the report explains the AUROC within folds"
 
+expect_status 0 chex-eval card --evaluation pooled --output card.md
+like "$(cat card.md)" "same fold .*: $(sed -n 's/^    "mean_within": \(0\.[0-9]\{3\}\).*/\1/p' pooled/auroc.json)[0-9]( |\.)" \
+    "so does a model card"
+
+# An ensemble of the folds: each image outside of the test split trained some member.
+expect_status 0 evaluate eval/ensemble --checkpoint cv
+like "$(err)" '; split test of set: ' "an ensemble of the folds is evaluated on the test split"
+expect_status 0 chex-eval export --checkpoint cv --output all.safetensors
+for from in cv all.safetensors; do
+    expect_status 3 evaluate eval/never --checkpoint $from --split fold
+    error_line 'split fold: cv/2/best.h5 left out another fold than other members' "$from: the fold of one member is refused"
+    for split in train val all; do
+        expect_status 3 evaluate eval/never --checkpoint $from --split $split
+        error_line "cv/1/best.h5 was trained on split train.val of this data, and split $split" "$from: split $split is refused"
+    done
+done
+expect_status 3 chex-eval deploy --data set --checkpoint cv --output never.safetensors
+error_line 'cv/1/best.h5 was trained on split train.val' "its thresholds are not chosen on images that trained members"
+[ ! -e eval/never ] && [ ! -e never.safetensors ]
+ok $? "a refused ensemble leaves no results"
+expect_status 0 train cv2/2 --folds 3 --fold 2 --seed 6
+expect_status 0 evaluate eval/two --checkpoint cv/2/best.h5,cv2/2/best.h5
+like "$(err)" '; fold 2 of 3 of set: ' "members that left out the same fold are evaluated on it"
+
 # The same folds from any layout, on any number of processes, and from copies.
 create other --shards 1 --split official --train-list train.txt --val-list val.txt --test-list test.txt
 expect_status 0 evaluate eval/other --checkpoint cv/2/best.h5 --data other
@@ -110,6 +134,9 @@ for n in 2 4; do
         skip "no mpirun here" 2
     fi
 done
+
+expect_status 0 train plan --folds 3 --fold 2 --plan
+like "$(out)" '^ +fold 2 of 3: [0-9]+ images of training, [0-9]+ images of validation$' "a plan has the size of the fold"
 
 # The checkpoint keeps the fold.
 like "$(cat cv/3/config.json)" '"fold": "3"' "config.json has the fold"
@@ -145,6 +172,8 @@ refused 3 'folds 40: the set has 28 patients' "more folds than patients are refu
 ok $? "a refused run leaves no folder"
 expect_status 3 chex-eval score --predictions eval/1/predictions.csv,eval/1/predictions.csv
 error_line 'image .*png is in two tables' "a table given twice is refused"
+expect_status 2 chex-eval score --predictions eval/1/predictions.csv,,eval/2/predictions.csv
+error_line 'predictions.csv,,.*: an empty name, expected a table' "an empty name is refused"
 sed '1!s/,1$/,2/' eval/1/predictions.csv | awk -F, 'NR == 1 || NR % 2' OFS=, | sed '1!s/^/x/' >twin.csv
 expect_status 3 chex-eval score --predictions eval/1/predictions.csv,twin.csv
 error_line 'patient p[0-9]+ is in fold 1 and in fold 2' "tables that share a patient are refused"

@@ -41,6 +41,10 @@ is "$(cat e2/predictions.csv)" "$(cat e1/predictions.csv)" "its labels and predi
 expect_status 0 chex-eval export --checkpoint union-ignore/last.h5 --output net.safetensors
 expect_status 0 evaluate e3 --checkpoint net.safetensors --data set
 is "$(cat e3/predictions.csv)" "$(cat e1/predictions.csv)" "an exported network keeps the union"
+expect_status 0 train other --data set --findings 'Mass,any=Mass|Effusion'
+expect_status 3 evaluate never --checkpoint union-ignore/last.h5,other/last.h5 --data set
+error_line 'other/last.h5: no member of this ensemble: unions of findings "Mass,any=Mass.Effusion" \(expected "Mass,any=Edema.Effusion"' \
+    "networks with other unions of one name are no ensemble"
 expect_status 0 evaluate e4 --checkpoint union-ignore/last.h5 --data stated --allow-overlap
 is "$(cat e4/predictions.csv)" "$(cat e1/predictions.csv)" "a set that states the finding itself is taken at its word"
 refused() { # TEXT NAME OUTPUT OPTION...
@@ -51,7 +55,8 @@ expect_status 0 train union-ignore --data set --max-steps 3
 like "$(err)" "findings 'Mass,any=Edema.Effusion'" "a resumed run keeps the union"
 refused 'findings is .* in the checkpoint' "another union of this name is refused" union-ignore --findings 'Mass,any=Mass|Effusion'
 refused "no finding 'Efusion'; did you mean Effusion" "a part that is not there is refused" new --findings 'any=Edema|Efusion'
-refused "'Mass' is a finding of the data .expected a new name" "the name of a finding is refused" new --findings 'Mass=Edema|Effusion'
+refused "'Mass': it is a finding of the data .expected a new name" "the name of a finding is refused" new --findings 'Mass=Edema|Effusion'
+refused "'any=': no finding .expected any=A" "a union of nothing is refused" new --findings 'any='
 refused "any is listed twice" "a name given twice is refused" new --findings 'any=Edema,any=Mass'
 [ ! -e new ]
 ok $? "a refused run leaves no folder"
