@@ -24,11 +24,28 @@ static const char *const without_effect[] = {
     "stall-abort",     "job-comment",    "timeline",        "bench",       "bench-layers",
     "bench-infer",     "bench-input",    "consume"};
 
+/* Options that --features refuses, at their defaults. */
+static const char *const of_images[] = {
+    "model",    "image-size", "crop-scale", "hflip",     "antialias", "rotate",     "brightness",
+    "contrast", "sync-bn",    "engine",     "precision", "freeze",    "layer-decay"};
+
+/* Whether the options are those of a training on features, which has no option of this name. */
+static bool is_of_images(const json_t *options, const char *name) {
+    const char *features = json_string_value(json_object_get(options, "features"));
+    for (size_t i = 0; features && *features && i < CHEX_COUNT(of_images); i++)
+        if (strcmp(of_images[i], name) == 0)
+            return true;
+    return false;
+}
+
 static json_t *options_of(const json_t *meta) {
     const json_t *ranks = json_object_get(json_object_get(meta, "identity"), "logical_ranks");
     json_t *options = json_copy(json_object_get(meta, "options"));
     for (size_t i = 0; i < CHEX_COUNT(without_effect); i++)
         json_object_del(options, without_effect[i]);
+    for (size_t i = 0; i < CHEX_COUNT(of_images); i++)
+        if (is_of_images(options, of_images[i]))
+            json_object_del(options, of_images[i]);
     if (options && json_is_integer(ranks)) { /* the option may say 0: the number of processes */
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(ranks));
@@ -96,11 +113,11 @@ json_t *chex_training_differences(const json_t *first, const json_t *second) {
     bool good = list != NULL;
     json_object_foreach(a, name, v) {
         const json_t *other = json_object_get(b, name);
-        if (good && !json_equal(v, other))
+        if (good && !json_equal(v, other) && !is_of_images(b, name))
             good = add_difference(list, name, v, other);
     }
     json_object_foreach(b, name, v) {
-        if (good && !json_object_get(a, name))
+        if (good && !json_object_get(a, name) && !is_of_images(a, name))
             good = add_difference(list, name, NULL, v);
     }
     if (!good)

@@ -23,8 +23,10 @@ static const char *fault_of(const json_t *results, const char *digest) {
         return "the " RESULTS_NAME " next to it is damaged";
     if (!of || strcmp(of, digest) != 0)
         return "the " RESULTS_NAME " next to it is of another table or an earlier version";
-    if (!json_is_object(
-            json_object_get(json_object_get(results, "provenance"), "training_options")))
+    const json_t *provenance = json_object_get(results, "provenance");
+    if (json_object_get(provenance, "ensemble"))
+        return "it is of an ensemble, and each member has its own training options";
+    if (!json_is_object(json_object_get(provenance, "training_options")))
         return "its network does not record training options";
     return NULL;
 }

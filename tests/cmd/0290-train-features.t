@@ -93,8 +93,13 @@ expect_status 0 "${ranks[@]}" chex-eval --data set --features f.h5 --checkpoint 
 near "$(auroc eval)" "$(grep '"kind":"epoch"' run/metrics.jsonl | tail -n 1 | sed -nE 's/.*"val_auroc_mean":([^,]*).*/\1/p')" \
     1e-6 "chex-eval has the AUROC of the run's last validation"
 like "$(cat eval/auroc.json)" '"features_digest": "[0-9a-f]{16}"' "the results name the features"
+unlike "$(cat eval/auroc.json)" 'densenet121|"(image-size|hflip)"' "they list no option of images or networks"
 unlike "$(head -n 1 eval/predictions.csv)" brightness "the brightness of unread images is unknown"
 expect_status 0 chex-eval compare eval/predictions.csv eval/predictions.csv --output compared
+expect_status 0 chex-eval --data set --features f.npy --checkpoint run/last.h5,part/last.h5 --split val --output both --bootstrap 0
+like "$(cat both/auroc.json)" "\"member_2\": $(auroc eval)" "classifiers are an ensemble on the same features"
+expect_status 2 chex-eval --data set --features f.npy --checkpoint run/last.h5,start/last.h5 --output bad
+error_line 'start/last.h5 is a network for images' "an ensemble with a network for images is refused"
 
 edit() { sed "$2" f.npy >"$1.npy" && sed "${3-}" f.csv >"$1.csv"; } # NAME SED-OF-NPY SED-OF-CSV
 refused() { # REGEX COMMAND...

@@ -85,7 +85,11 @@ expect_status 0 check 'means("ens", ["one-1", "one-2", "one-3"], False)'
 expect_status 0 check 'gains("ens", ["unit-%d/auroc.json" % s for s in (1, 2, 3)])'
 best=$(check 'print(gains("plain", ["plain-%d/auroc.json" % s for s in (1, 2, 3)]))')
 expect_status 0 chex-eval compare plain/predictions.csv "plain-$best/predictions.csv" --output against
+like "$(out)" 'differs in: unknown; first file: it is of an ensemble, and each member has' \
+    "compare says that the members have the training options"
 expect_status 0 check 'compared("plain", "against/compare.json")'
+expect_status 0 chex-eval card --evaluation plain --output card.md
+like "$(cat card.md)" '^\| members \| runs/seed-1/best.h5, runs/seed-2/best.h5, runs/seed-3/best.h5 \|$' "a card names the members"
 columns() { "$python" -c 'import csv, sys
 for row in csv.DictReader(open(sys.argv[1])): print(*(row[k] for k in sorted(row) if k[:2] in ("im", "p_", "s_")))' "$1" | sort; }
 columns plain/predictions.csv >evaluated
