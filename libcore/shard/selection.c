@@ -151,7 +151,7 @@ static enum chex_status unite_findings(struct chex_selection *s, struct chex_err
 static enum chex_status add_word(struct chex_selection *s, char *word, const char *const *all,
                                  int count, struct chex_error *err) {
     const int c = chex_class_in_list(word, all, count);
-    char *parts = c < 0 ? strchr(word, '=') : NULL, *rest = NULL;
+    char *parts = c < 0 ? strchr(word, '=') : NULL;
     if (s->evaluation && !parts)
         return CHEX_OK;
     if (c < 0 && !parts)
@@ -175,7 +175,7 @@ static enum chex_status add_word(struct chex_selection *s, char *word, const cha
     if (!(*text = strdup(parts)))
         return chex_error_memory(err, "--findings");
     int n = 0;
-    for (char *part = strtok_r(parts, "|", &rest); part; part = strtok_r(NULL, "|", &rest), n++)
+    for (char *part; (part = strsep(&parts, "|")) != NULL; n++)
         if (!s->evaluation && chex_class_in_list(part, all, count) < 0)
             return chex_class_not_in_list("--findings", "the data", part, all, count, err);
     if (!n)
