@@ -275,14 +275,17 @@ enum chex_status chex_eval_members_parse(const char *path, const char *text,
     const char *mean = json_string_value(json_object_get(o, "mean"));
     json_t *members = json_object_get(o, "members");
     const size_t count = json_array_size(members);
+    size_t i, named = 0;
+    json_t *m;
+    json_array_foreach(members, i, m) named += json_is_string(json_object_get(m, "file"));
     int kind = CHEX_MEAN_PROBABILITY;
     while (mean && chex_ensemble_names[kind] && strcmp(mean, chex_ensemble_names[kind]) != 0)
         kind++;
     if (json_integer_value(json_object_get(o, "schema")) != SCHEMA || count < 2 || count > MOST ||
-        !mean || !chex_ensemble_names[kind])
+        named < count || !mean || !chex_ensemble_names[kind])
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: ensemble: no description of schema 1 with a mean and 2 to %d "
-                              "members: written by a newer chexnet?",
+                              "named members: written by a newer chexnet?",
                               path, MOST);
     *mean_out = (enum chex_ensemble_mean)kind;
     *facts_out = json_incref(members);

@@ -521,9 +521,9 @@ static enum chex_status prepare(struct evaluation *e, int at, struct chex_error 
                                    (int)s->batch_size, err));
     const int ranks = e->coll->size;
     char size[32];
-    snprintf(size, sizeof size, s->features ? "" : " at %d px", e->image_size);
+    snprintf(size, sizeof size, " at %d px", e->image_size);
     chex_info("%s%s, engine %s, %s, %d rank%s, %d thread%s each; %s of %s: %zu image%s",
-              e->network.net->model, size, e->engine.spec,
+              e->network.net->model, s->features ? "" : size, e->engine.spec,
               chex_precision_names[e->engine.precision], ranks, ranks == 1 ? "" : "s",
               e->engine.threads, e->engine.threads == 1 ? "" : "s", e->part, e->data, e->set->rows,
               chex_text_s(e->set->rows));
@@ -678,6 +678,8 @@ static enum chex_status use_split(const struct evaluation *e, struct chex_error 
 
 static void close_set(struct evaluation *e) {
     chex_eval_engine_close(&e->engine);
+    free(e->features);
+    e->features = NULL;
     chex_set_close(e->set);
     e->set = NULL;
 }
@@ -751,7 +753,6 @@ static void evaluation_release(struct evaluation *e) {
     free(e->first_names);
     free(e->set_class);
     free(e->set_names);
-    free(e->features);
     free(e->done);
     free(e->rows);
     chex_eval_files_release(&e->files);

@@ -178,9 +178,6 @@ static enum chex_status add_word(struct chex_selection *s, char *word, const cha
     for (char *part; (part = strsep(&parts, "|")) != NULL; n++)
         if (!s->evaluation && chex_class_in_list(part, all, count) < 0)
             return chex_class_not_in_list("--findings", "the data", part, all, count, err);
-    if (!n)
-        return chex_error_set(err, CHEX_E_USAGE, "--findings: '%s=': no finding (expected %s=A|B)",
-                              name, name);
     s->parts = n > s->parts ? n : s->parts;
     return CHEX_OK;
 }
@@ -299,7 +296,8 @@ static enum chex_status choose_weights(struct chex_selection *s, const char *tex
 }
 
 static enum chex_status check_fold(struct chex_fold f, int sets, struct chex_error *err) {
-    if ((f.folds || f.number) && (f.folds < 2 || f.number < 1 || f.number > f.folds))
+    if ((f.folds || f.number) &&
+        (f.folds < 2 || f.folds > CHEX_FOLDS_MOST || f.number < 1 || f.number > f.folds))
         return chex_error_set(err, CHEX_E_USAGE,
                               "--folds %d --fold %d: expected 2 to %d folds, and one of them",
                               f.folds, f.number, CHEX_FOLDS_MOST);

@@ -150,6 +150,9 @@ like "$(err)" '; fold 1 of 3 of set' "an exported network keeps its fold"
 expect_status 3 evaluate eval/val --checkpoint cv/1/best.h5 --split val
 error_line 'trained on split train.val of this data, and split val holds the same images' \
     "images of the other folds are refused"
+sed 's/1 of 3, ./1 of 99, /' net.safetensors >many.safetensors
+expect_status 2 evaluate eval/many --checkpoint many.safetensors --split fold
+error_line 'folds 99 --fold 1: expected 2 to 64 folds' "more folds than chex-train makes are refused"
 expect_status 0 train plain
 expect_status 3 evaluate eval/plain --checkpoint plain/best.h5 --split fold
 error_line 'split fold: plain/best.h5 was not trained on folds of set' "a network without a fold has none to evaluate"
@@ -178,4 +181,9 @@ sed '1!s/,1$/,2/' eval/1/predictions.csv | awk -F, 'NR == 1 || NR % 2' OFS=, | s
 expect_status 3 chex-eval score --predictions eval/1/predictions.csv,twin.csv
 error_line 'patient p[0-9]+ is in fold 1 and in fold 2' "tables that share a patient are refused"
 expect_status 3 chex-eval score --predictions eval/1/predictions.csv,labels.csv
+for i in {1..65}; do
+    printf 'image_id,y_A,p_A\ni%s,1,0.5\nj%s,0,0.4\n' "$i" "$i" >"t$i.csv"
+done
+expect_status 2 chex-eval score --predictions "$(echo t?.csv t??.csv | tr ' ' ,)"
+error_line 'predictions: more than 64 tables' "more tables than folds are refused"
 done_testing

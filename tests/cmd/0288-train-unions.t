@@ -56,7 +56,7 @@ like "$(err)" "findings 'Mass,any=Edema.Effusion'" "a resumed run keeps the unio
 refused 'findings is .* in the checkpoint' "another union of this name is refused" union-ignore --findings 'Mass,any=Mass|Effusion'
 refused "no finding 'Efusion'; did you mean Effusion" "a part that is not there is refused" new --findings 'any=Edema|Efusion'
 refused "'Mass': it is a finding of the data .expected a new name" "the name of a finding is refused" new --findings 'Mass=Edema|Effusion'
-refused "'any=': no finding .expected any=A" "a union of nothing is refused" new --findings 'any='
+refused "no finding ''" "a union of nothing is refused" new --findings 'any='
 refused "no finding ''" "an empty part of a union is refused" new --findings 'any=Edema||Effusion'
 refused "any is listed twice" "a name given twice is refused" new --findings 'any=Edema,any=Mass'
 [ ! -e new ]

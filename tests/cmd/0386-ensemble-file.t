@@ -72,6 +72,7 @@ def write(name, change, body=data[8 + length:]):
 write("newer", lambda e, h: e.update(schema=2))
 write("mean", lambda e, h: e.update(mean="median"))
 write("few", lambda e, h: e.update(members=e["members"][:1]))
+write("unnamed", lambda e, h: e["members"][1].pop("file"))
 write("lost", lambda e, h: e["members"].pop())
 write("turned", lambda e, h: e["members"].append(e["members"][0]))
 write("cut", lambda e, h: None, data[8 + length:-4])
@@ -83,6 +84,7 @@ refused() { # FILE TEXT NAME
 refused newer "ensemble: no description of schema 1" "a newer description is refused"
 refused mean "ensemble: no description of schema 1" "an unknown mean is refused"
 refused few "ensemble: no description of schema 1" "one member is no ensemble"
+refused unnamed "ensemble: no description of schema 1" "a member without a name is refused"
 refused lost 'the thresholds are those of other parameters' "a file without one of its members is refused"
 refused turned "no tensor 'members.3.features.conv0.weight'" "so is one with a member too many"
 refused cut "tensor 'chexnet.features.mean' ends at byte|tensor .* ends at byte" "a truncated file is refused"
