@@ -15,6 +15,7 @@
 #include "evaluate/subcommands.h"
 #include "evaluate/thresholds.h"
 #include "label/labels_map.h"
+#include "stats/groups.h"
 
 /* ---- several tables: the folds of a cross-validation ---- */
 
@@ -99,6 +100,10 @@ static enum chex_status read_predictions(const struct chex_eval_settings *s,
         struct chex_predictions *table = NULL;
         if (!path)
             return chex_error_memory(err, "--predictions");
+        if (tables == CHEX_GROUPS_MAX)
+            return chex_error_set(err, CHEX_E_USAGE,
+                                  "--predictions: more than %d tables (expected one for each fold)",
+                                  CHEX_GROUPS_MAX);
         if (!*path || chex_fs_is_dir(path))
             return chex_error_set(
                 err, CHEX_E_USAGE,

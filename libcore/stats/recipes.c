@@ -125,7 +125,8 @@ struct sample {
 /* recipe 2: the differences. mean_squares: of the contributions to the mean of the trainings. */
 static struct sample sample_of(const struct chex_recipes *r, int recipe, int c,
                                double mean_squares) {
-    const struct recipe *p = &r->recipe[recipe == 1], *other = recipe == 2 ? &r->recipe[1] : NULL;
+    const struct recipe *p = &r->recipe[recipe == 1];
+    const struct recipe *other = recipe == 2 && r->paired ? &r->recipe[1] : NULL;
     const size_t n = p->runs, width = (size_t)r->findings + 1;
     struct sample s = {.count = (double)n};
     for (size_t k = 0; k < n; k++) { /* Welford's updates: the mean of equal values is exact */

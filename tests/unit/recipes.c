@@ -28,6 +28,10 @@ static void test_perfect(void) {
            fabs(k.interval.low + k.interval.high) < 1e-12,
        "3 and 10 perfect trainings differ by 0, from %.3f to %.3f", k.interval.low,
        k.interval.high);
+    const struct simulated_recipes more = recipes_of(10, 3, 0.8, 0, 0);
+    simulated_fill_runs(set, &more, 1, 1, 1, 4);
+    OK(isfinite(simulated_compare(set, 1, &more, false).difference),
+       "trainings of the first recipe alone are not paired: AddressSanitizer finds no read beyond");
 }
 
 /* The trainings of one recipe are exchanged, or both recipes. */
