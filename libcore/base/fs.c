@@ -320,6 +320,16 @@ enum chex_status chex_fs_temp_stream(const char *path, char **temp_out, FILE **s
     return CHEX_OK;
 }
 
+bool chex_fs_is_hidden(const char *path) {
+    for (const char *p = path; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        const size_t n = strcspn(p, "/");
+        if (p[0] == '.' && n > 1 && !(n == 2 && p[1] == '.'))
+            return true;
+    }
+    return false;
+}
+
 bool chex_fs_is_temp(const char *name, size_t *bare_out) {
     const char *mark = NULL;
     for (const char *p = name; (p = strstr(p, temp_mark)); p++)

@@ -111,6 +111,9 @@ enum chex_status chex_fs_commit(const char *temp, const char *path, struct chex_
  * by rename of a temporary name. */
 enum chex_status chex_fs_alias(const char *file, const char *path, struct chex_error *err);
 
+/* Whether a component of the path begins with a dot and is not "." or "..". */
+bool chex_fs_is_hidden(const char *path);
+
 /* Whether `name` is a temporary name. bare_out (may be NULL): bytes of the target's
  * name at its beginning. */
 bool chex_fs_is_temp(const char *name, size_t *bare_out);

@@ -198,17 +198,6 @@ static const char *find_reason(struct chex_archive *a, struct archive_entry *ent
                                                  : NULL;
 }
 
-/* Whether a component of the name begins with a dot and is not "." or "..". */
-static bool is_hidden(const char *name) {
-    for (const char *p = name; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        const size_t n = strcspn(p, "/");
-        if (p[0] == '.' && n > 1 && !(n == 2 && p[1] == '.'))
-            return true;
-    }
-    return false;
-}
-
 /* Stores the entry's name in a->name, cut if it is too long. False: a folder or a hidden name.
  * *reason_out: why it cannot be read, or NULL. */
 static bool take_name(struct chex_archive *a, struct archive_entry *entry,
@@ -219,7 +208,7 @@ static bool take_name(struct chex_archive *a, struct archive_entry *entry,
     name = name ? name : "";
     while (name[0] == '/' || (name[0] == '.' && name[1] == '/'))
         name += name[0] == '/' ? 1 : 2;
-    if (archive_entry_filetype(entry) == AE_IFDIR || is_hidden(name))
+    if (archive_entry_filetype(entry) == AE_IFDIR || chex_fs_is_hidden(name))
         return false;
     snprintf(a->name, sizeof a->name, "%s", name);
     *reason_out = find_reason(a, entry, strlen(name));

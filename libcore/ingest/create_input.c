@@ -119,23 +119,11 @@ enum chex_status chex_create_mark_bad(struct chex_create *c, size_t row, const c
     return CHEX_OK;
 }
 
-/* True if a component of the path begins with a dot and is not "." or "..". chex_folder_open()
- * skips such files. */
-static bool is_hidden(const char *path) {
-    for (const char *p = path; p; p = strchr(p, '/')) {
-        p += *p == '/';
-        const size_t n = strcspn(p, "/");
-        if (p[0] == '.' && n > 1 && !(n == 2 && p[1] == '.'))
-            return true;
-    }
-    return false;
-}
-
 static enum chex_status mark_missing(struct chex_create *c, size_t row, struct chex_error *err) {
     const struct chex_label_row *r = &c->table->rows[row];
     const struct chex_folder_file *unread = chex_folder_find_unread(c->folder, r->path);
     char reason[CHEX_ERROR_TEXT_BYTES], why[160] = "";
-    if (is_hidden(r->path))
+    if (chex_fs_is_hidden(r->path))
         snprintf(why, sizeof why, ": files and folders whose names begin with a dot are skipped");
     else if (unread)
         snprintf(why, sizeof why, ": it is %.150s", unread->unread);
