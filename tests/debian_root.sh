@@ -50,6 +50,8 @@ debian_root_make() {
         mkdir -p "$root$(dirname "$path")"
         cp -rL "$path" "$root$(dirname "$path")/"
     done
+    # As installers write it. Without it Slurm asks a name server for this host in every command.
+    printf '127.0.0.1 %s\n' localhost "$(hostname)" >"$root/etc/hosts"
     debian_root_run "$root" update-ca-certificates >/dev/null 2>&1
 }
 
