@@ -64,10 +64,9 @@ static enum chex_status add_recipe(struct comparison *c, int recipe, struct chex
     char *list = strdup(recipe ? c->settings->against : c->settings->runs), *rest = list;
     enum chex_status st = list ? CHEX_OK : chex_error_memory(err, NULL);
     for (char *item; st == CHEX_OK && (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
-        char *inside = chex_fs_is_dir(item) ? chex_fs_join(item, "predictions.csv") : NULL;
-        st = *item ? add_file(c, inside ? inside : item, err)
+        const struct chex_path inside = chex_path(item, "predictions.csv");
+        st = *item ? add_file(c, chex_fs_is_dir(item) ? inside.text : item, err)
                    : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option);
-        free(inside);
     }
     free(list);
     if (st == CHEX_OK && c->runs[recipe] < CHEX_RECIPES_MIN_RUNS)

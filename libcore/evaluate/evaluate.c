@@ -407,14 +407,16 @@ static enum chex_status check_options(struct evaluation *e, struct chex_error *e
     return chex_group_agree(e->coll->group, st, err);
 }
 
-/* All ranks must have the same data and the same networks. */
+/* All ranks must have the same data and the same networks. Collective. */
 static enum chex_status check_same(const struct evaluation *e, struct chex_error *err) {
-    const struct chex_path manifest = chex_path(e->data, CHEX_MANIFEST_NAME);
-    const char *const data[] = {manifest.text};
-    enum chex_status st = chex_same_files(e->coll, &e->world.launch, data, 1, err);
-    if (st == CHEX_OK)
-        st = chex_same_files(e->coll, &e->world.launch, (const char *const *)e->files.path,
-                             (size_t)e->files.count, err);
+    const struct chex_launch *launch = &e->world.launch;
+    enum chex_status st = chex_same_files(e->coll, launch, (const char *const *)e->files.path,
+                                          (size_t)e->files.count, err);
+    for (int i = 0; st == CHEX_OK && i < e->sets.count; i++) {
+        const struct chex_path manifest = chex_path(e->sets.set[i].dir, CHEX_MANIFEST_NAME);
+        const char *const data[] = {manifest.text};
+        st = chex_same_files(e->coll, launch, data, 1, err);
+    }
     return chex_group_agree(e->coll->group, st, err);
 }
 
@@ -483,10 +485,7 @@ static enum chex_status prepare_all(struct evaluation *e, struct chex_error *err
 /* Chooses the rows of all sets. Collective. */
 static enum chex_status choose_rows(struct evaluation *e, struct chex_error *err) {
     const struct chex_selection_ranks ranks = {.group = e->coll->group};
-    for (int i = 0; i < e->sets.count; i++) {
-        e->data = e->sets.set[i].dir;
-        CHEX_TRY(check_same(e, err));
-    }
+    CHEX_TRY(check_same(e, err));
     CHEX_TRY(chex_group_agree(e->coll->group, prepare_all(e, err), err));
     for (int i = 0; i < e->sets.count; i++)
         CHEX_TRY(chex_selection_choose(e->rows[i], &ranks, err));

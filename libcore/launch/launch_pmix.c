@@ -27,7 +27,7 @@
  * A request that does not return in time is abandoned, not cancelled. Its ticket has two holders,
  * the caller and the callback; the last one frees it.
  *
- * Problem 3: MPI shares this client of PMIx. PMIx counts PMIx_Init and PMIx_Finalize, and Open MPI
+ * Problem 4: MPI shares this client of PMIx. PMIx counts PMIx_Init and PMIx_Finalize, and Open MPI
  * 4 calls both. Open MPI 5 and 6 call PMIx_Init only if PMIx_Initialized() is false, but that call
  * alone gives them their name space and rank, and they always call PMIx_Finalize. So
  * PMIx_Initialized() is defined here, and is false: MPI calls both.

@@ -8,8 +8,8 @@
 #
 # usage: tests/peers/ensemble.sh PYTHON OUT [SEEDS [IMAGES]]
 # PYTHON needs torch, torchvision, onnxruntime, numpy and pillow. OUT keeps the runs; a
-# second call makes only those that are missing. SEEDS: 10; an even number, of which the first half
-# is the ensemble. IMAGES: 2000. Needs a build with tests (densenet_tiny) in build/release or
+# second call makes only those that are missing. SEEDS: an even number (10); the first half of them
+# are the ensemble. IMAGES: 2000. Needs a build with tests (densenet_tiny) in build/release or
 # CHEX_TEST_BUILD.
 set -eu -o pipefail
 [ $# -ge 2 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
