@@ -12,7 +12,7 @@ static const struct chex_opt cam_opts[] = {
     OPTION_GROUP("What is looked at"),
     OPTION("image", STRING, EVAL_AT(image), .letter = 'i', .metavar = "FILE",
            .help = "radiograph: PNG, JPEG or DICOM"),
-    EVAL_CHECKPOINT_ROWS,
+    EVAL_CHECKPOINT_ROWS(""),
     OPTION("class", STRING, EVAL_AT(class_list), .metavar = "NAMES",
            .help = "findings to draw, with commas between, or all; by default the most "
                    "probable one"),

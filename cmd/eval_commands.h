@@ -39,11 +39,12 @@ enum chex_status eval_refuse(const struct chex_opt_set *set, const char *const *
 
 /* Options of several tables. */
 #define EVAL_AT(field) offsetof(struct chex_eval_settings, field)
-#define EVAL_CHECKPOINT_ROWS                                                                       \
+#define EVAL_ENSEMBLE_FILES "; of an ensemble A,B,... or a folder of runs (best.h5 of each)"
+#define EVAL_CHECKPOINT_ROWS(or_several)                                                           \
     OPTION("checkpoint", STRING, EVAL_AT(checkpoint), .basic = true, .letter = 'c',                \
            .metavar = "FILE", .of_rank = true,                                                     \
            .help = "checkpoint of chex-train, safetensors or PyTorch file, recognised by "         \
-                   "content; of an ensemble A,B,... or a folder of runs (best.h5 of each)"),       \
+                   "content" or_several),                                                          \
         OPTION("weights", CHOICE, EVAL_AT(weights), .def = "auto", .metavar = "auto|ema|last",     \
                .choices = chex_eval_weights_names,                                                 \
                .help = "parameters of a checkpoint: their moving average (chex-train --ema), or "  \

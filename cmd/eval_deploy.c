@@ -13,7 +13,7 @@ static const struct chex_opt deploy_opts[] = {
     OPTION_GROUP("Files"),
     OPTION("data", STRING, EVAL_AT(data), .letter = 'd', .metavar = "DIR",
            .help = "folder of shards made by chex-shard"),
-    EVAL_CHECKPOINT_ROWS,
+    EVAL_CHECKPOINT_ROWS(EVAL_ENSEMBLE_FILES),
     EVAL_ENSEMBLE_ROW,
     EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors"),
     EVAL_FORCE_ROW,

@@ -14,7 +14,7 @@ static const struct chex_opt evaluate_opts[] = {
            .metavar = "DIR",
            .help = "folder of shards made by chex-shard; several sets: DIR,NAME=DIR,..., the "
                    "first is the internal one"),
-    EVAL_CHECKPOINT_ROWS,
+    EVAL_CHECKPOINT_ROWS(EVAL_ENSEMBLE_FILES),
     EVAL_ENSEMBLE_ROW,
     OPTION("features", STRING, EVAL_AT(features), .metavar = "FILE",
            .help = "features of the images, for a checkpoint of chex-train --features"),

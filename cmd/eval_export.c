@@ -12,7 +12,7 @@
 static const struct chex_opt export_opts[] = {
     CHEX_OPT_COMMON,
     OPTION_GROUP("Files"),
-    EVAL_CHECKPOINT_ROWS,
+    EVAL_CHECKPOINT_ROWS(EVAL_ENSEMBLE_FILES),
     EVAL_ENSEMBLE_ROW,
     EVAL_OUTPUT_ROW("FILE", "the new file; its name ends in .safetensors or .onnx"),
     EVAL_FORCE_ROW,

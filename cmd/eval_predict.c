@@ -12,7 +12,7 @@ static const struct chex_opt predict_opts[] = {
     OPTION("images", STRING, EVAL_AT(images), .letter = 'i', .metavar = "DIR|FILE", .repeats = true,
            .help = "images: PNG, JPEG or DICOM files, folders of them, archives (.tar, .tar.gz, "
                    ".tgz). Several values may follow, and the option may be repeated"),
-    EVAL_CHECKPOINT_ROWS,
+    EVAL_CHECKPOINT_ROWS(EVAL_ENSEMBLE_FILES),
     EVAL_ENSEMBLE_ROW,
     OPTION("max-bad", INT, EVAL_AT(max_bad), .def = "-1", .metavar = "N", .min = -1, .max = 1e15,
            .help = "fail if more files than this cannot be used; -1: no limit"),
