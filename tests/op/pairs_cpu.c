@@ -299,8 +299,7 @@ static void load_pairs(const int *runs, int run_count, int channels, bool norm, 
                 src16[at] = half(src32[at]);
                 x = split ? src32[at] : whole(src16[at]);
                 if (norm) {
-                    volatile float product = x * scale[c]; /* not fused with the addition */
-                    x = product + shift[c];
+                    x = fmaf(x, scale[c], shift[c]);
                     x = x > 0 ? x : 0;
                 }
             }

@@ -19,7 +19,7 @@ INLINE void interleave(const uint16_t *first, const uint16_t *second, vi *lo, vi
 
 INLINE vf affine(vf v, int c, const float *scale, const float *shift, bool do_relu) {
     if (scale)
-        v = v * ld(scale + c) + ld(shift + c);
+        v = FMA(v, ld(scale + c), ld(shift + c));
     return do_relu ? relu(v) : v;
 }
 INLINE vf normed(struct cpu_stored src, int p, int c, const float *scale, const float *shift,
@@ -95,7 +95,7 @@ INLINE void dot2_load_grad_body(uint16_t *dst, size_t pitch, struct cpu_stored g
             vf v = ld_stored(g.at, (size_t)p * g.step + (size_t)i, !split);
             if (b) {
                 vf xv = ld_stored(x.at, (size_t)p * x.step + (size_t)i, !split);
-                v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
+                v = FMA(ld(b + i), xv - ld(mean + i), v) + ld(c + i);
             }
             st_operand(dst + i, second, v, split);
         }

@@ -46,6 +46,13 @@ INLINE vu widened(const uint16_t *p) {
 INLINE vi ld_bytes(const uint8_t *p) {
     return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+#elif defined(__AVX2__) && VB == 32
+INLINE vu widened(const uint16_t *p) {
+    return (vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+INLINE vi ld_bytes(const uint8_t *p) {
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
 #else
 INLINE vu widened(const uint16_t *p) {
     vh h = *(const vh_mem *)p;
@@ -160,7 +167,7 @@ INLINE void load_body(float *dst, size_t pitch, const void *src, size_t step, in
             if (stored)
                 v = rounded(v);
             if (scale)
-                v = v * ld(scale + c) + ld(shift + c);
+                v = FMA(v, ld(scale + c), ld(shift + c));
             if (do_relu)
                 v = relu(v);
             if (round)
@@ -193,7 +200,7 @@ INLINE void load_grad_body(float *dst, size_t pitch, struct cpu_stored g, struct
             vf v = ld_stored(g.at, (size_t)p * g.step + (size_t)i, bf16);
             if (b) {
                 vf xv = ld_stored(x.at, (size_t)p * x.step + (size_t)i, bf16);
-                v = v + ld(b + i) * (xv - ld(mean + i)) + ld(c + i);
+                v = FMA(ld(b + i), xv - ld(mean + i), v) + ld(c + i);
             }
             if (round)
                 v = rounded(v);
@@ -298,12 +305,12 @@ INLINE void back_columns(struct cpu_stored g, struct cpu_stored x, const float *
                 vf xv = ld_stored(x.at, at_x + (size_t)c, bf16);
                 vf du = ld(dv + (size_t)p * pitch + c);
                 if (do_relu)
-                    du = where(~(xv * scale[j] + shift[j] <= 0), du);
+                    du = where(~(FMA(xv, scale[j], shift[j]) <= 0), du);
                 sum1[j] += du;
-                sum2[j] += du * (xv * inv[j] + xshift[j]);
+                sum2[j] = FMA(du, FMA(xv, inv[j], xshift[j]), sum2[j]);
                 vf out = scale[j] * du;
                 if (add)
-                    out += ld_stored(g.at, at_g + (size_t)c, bf16);
+                    out = FMA(scale[j], du, ld_stored(g.at, at_g + (size_t)c, bf16));
                 st_stored(g.at, at_g + (size_t)c, out, bf16);
             }
         }

@@ -46,27 +46,37 @@ INLINE vf dot(vf acc, vi a, vi b) {
 #define ADD_PRODUCT(acc, b, x) dot(acc, b, x)
 #include "engine/cpu/products.inc.h"
 
-static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *from,
+/* The first pixel completes a pair if `at` is odd, and the last one may begin one. */
+INLINE void load_pairs_body(uint16_t *v, size_t v_pitch, int at, struct cpu_stored src, int pixels,
+                            int channels, const float *scale, const float *shift, bool do_relu) {
+    const __mmask32 upper = 0xaaaaaaaau;
+    const vf none = {0};
+    uint16_t *row = v + (size_t)(at / 2) * v_pitch;
+    int p = at % 2;
+    if (p) {
+        for (int c = 0; c < channels; c += VL)
+            _mm512_mask_storeu_epi16(
+                row + 2 * c, upper,
+                pixel_pair(none, normed(src, 0, c, scale, shift, do_relu, true)));
+        row += v_pitch;
+    }
+    for (; p + 1 < pixels; p += 2, row += v_pitch)
+        for (int c = 0; c < channels; c += VL)
+            _mm512_storeu_si512(row + 2 * c,
+                                pixel_pair(normed(src, p, c, scale, shift, do_relu, true),
+                                           normed(src, p + 1, c, scale, shift, do_relu, true)));
+    for (int c = 0; p < pixels && c < channels; c += VL)
+        _mm512_storeu_si512(row + 2 * c,
+                            pixel_pair(normed(src, p, c, scale, shift, do_relu, true), none));
+}
+
+static void dot2_load_pairs(uint16_t *v, size_t v_pitch, int at, const struct cpu_stored *src,
                             int pixels, int channels, const float *scale, const float *shift,
                             int flags) {
-    const __mmask32 upper = 0xaaaaaaaau;
-    const struct cpu_stored src = *from;
-    const vf none = {0};
-    bool do_relu = flags & CPU_RELU;
-    for (int p = 0; p < pixels;) {
-        uint16_t *row = v + (size_t)((at + p) / 2) * v_pitch;
-        bool second = (at + p) % 2, both = !second && p + 1 < pixels;
-        for (int c = 0; c < channels; c += VL) {
-            vf a = normed(src, p, c, scale, shift, do_relu, true);
-            if (second)
-                _mm512_mask_storeu_epi16(row + 2 * c, upper, pixel_pair(none, a));
-            else
-                _mm512_storeu_si512(row + 2 * c, pixel_pair(a, both ? normed(src, p + 1, c, scale,
-                                                                             shift, do_relu, true)
-                                                                    : none));
-        }
-        p += both ? 2 : 1;
-    }
+    if (scale && flags & CPU_RELU)
+        load_pairs_body(v, v_pitch, at, *src, pixels, channels, scale, shift, true);
+    else
+        load_pairs_body(v, v_pitch, at, *src, pixels, channels, scale, shift, flags & CPU_RELU);
 }
 
 static const struct cpu_dot2 dot2 = {
