@@ -15,6 +15,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "model/networks.h"
+#include "model/normal.h"
 
 static const struct {
     const char *name;
@@ -391,19 +392,6 @@ int chex_net_find_param(const struct chex_net *net, const char *name) {
     return -1;
 }
 
-/* Fills elements [from, to) of w with normal values by the Box-Muller transform. One Philox block
- * gives two elements, so `from` must be even. item: number of the random stream. */
-static void fill_normal(uint64_t seed, uint64_t item, float std, float *w, size_t from, size_t to) {
-    for (size_t i = from; i < to; i += 2) {
-        struct chex_rng4 r = chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(i / 2));
-        double u = ((double)r.v[0] + 1.0) * 0x1p-32, v = (double)r.v[1] * 0x1p-32;
-        double radius = sqrt(-2.0 * log(u)), angle = 6.283185307179586 * v;
-        w[i] = std * (float)(radius * cos(angle));
-        if (i + 1 < to)
-            w[i + 1] = std * (float)(radius * sin(angle));
-    }
-}
-
 struct init {
     const struct chex_net *net;
     uint64_t seed;
@@ -425,7 +413,7 @@ static void init_part(const struct init *init, int index, size_t from, size_t to
                           : net->params[net->ops[net->op_count - 1].weight].dims[1];
     double bound = 1.0 / sqrt(features);
     if (p->kind == CHEX_PARAM_CONV)
-        fill_normal(init->seed, item, (float)conv_std, w, from, to);
+        chex_normal_fill(init->seed, item, (float)conv_std, w, from, to);
     for (size_t i = from; i < to; i++)
         switch (p->kind) {
         case CHEX_PARAM_CONV: return;

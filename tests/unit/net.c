@@ -2,6 +2,8 @@
 #include "model/net.h"
 
 #include "base/alloc.h"
+#include "base/rng.h"
+#include "model/normal.h"
 #include "model/tensor_set.h"
 #include "tap.h"
 
@@ -61,6 +63,27 @@ static void check_init(const char *model, const char *name, double std) {
     chex_net_destroy(net);
 }
 
+/* Both round to fp32 twice, the product with the deviation and the value: 2^-23 if they take
+ * different sides, once each. */
+static void check_normal(void) {
+    enum { COUNT = 100001, CUT = 1234 };
+    static float whole[COUNT], parts[COUNT];
+    chex_normal_fill(5, 1ull << 40, 0.3f, whole, 0, COUNT);
+    chex_normal_fill(5, 1ull << 40, 0.3f, parts, CUT, COUNT);
+    chex_normal_fill(5, 1ull << 40, 0.3f, parts, 0, CUT);
+    OK(memcmp(whole, parts, sizeof whole) == 0, "normal values do not depend on the parts");
+    double worst = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        const struct chex_rng4 r = chex_rng(5, CHEX_RNG_INIT, 1ull << 40, (uint32_t)(i / 2));
+        const long double radius = sqrtl(-2 * logl(((long double)r.v[0] + 1) * 0x1p-32L));
+        const long double angle = 2 * 3.14159265358979323846L * r.v[1] * 0x1p-32L;
+        const long double want = 0.3f * radius * (i % 2 ? sinl(angle) : cosl(angle));
+        const double off = (double)fabsl((whole[i] - want) / want);
+        worst = off > worst ? off : worst;
+    }
+    OK(worst < 0x1p-23, "normal values are within %.2g of Box and Muller's", worst);
+}
+
 /* The names of densenet_tiny are all in a file of densenet121: the shapes decide. A file of
  * resnet34 has all parameters of resnet18 in the same shapes: the deeper network decides. */
 static void check_recognised(const char *model, bool cut_first) {
@@ -83,6 +106,7 @@ static void check_recognised(const char *model, bool cut_first) {
 }
 
 int main(void) {
+    check_normal();
     /* Published parameter counts less the 1000-class head plus ours; MACs with the pooled-first
      * transitions. */
     check_model("densenet121", 6968206, 2.602e9);

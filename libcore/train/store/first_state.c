@@ -67,9 +67,8 @@ enum chex_status chex_session_check_init(struct chex_session *s, struct chex_err
     return chex_session_agree(s, st, err);
 }
 
-/* Rank 0 makes the parameters and gives them to all ranks. So all begin with the same bits, also if
- * the mathematical functions of their C libraries differ, and ranks that share cores do the work
- * once. */
+/* Rank 0 makes the parameters and gives them to all ranks. So all begin with the same bits, and
+ * ranks that share cores do the work once. */
 static enum chex_status first_params(struct chex_session *s, float *state, struct chex_error *err) {
     const struct chex_train_config *c = &s->config;
     enum chex_status st = CHEX_OK;
