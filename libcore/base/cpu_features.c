@@ -5,12 +5,13 @@
 #include "base/cpu_features.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+#include "base/fs.h"
 
 static const char *const limits[] = {"generic", "sse41", "avx2", "avx512", "avx512bf16", "amx"};
 enum { LIMITS = sizeof limits / sizeof limits[0] };
@@ -69,16 +70,6 @@ enum chex_status chex_cpu_check(struct chex_error *err) {
         getenv("CHEX_CPU"));
 }
 
-void chex_cpu_name(char *out, size_t size) {
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    out[0] = '\0';
-    while (f && !out[0] && fgets(line, sizeof line, f)) {
-        const char *name = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        line[strcspn(line, "\n")] = '\0';
-        if (name)
-            snprintf(out, size, "%s", name + 1 + strspn(name + 1, " "));
-    }
-    if (f)
-        fclose(f);
+void chex_cpu_name(const char *root, char *out, size_t size) {
+    (void)chex_fs_line(root, "proc/cpuinfo", "model name", out, size);
 }

@@ -30,7 +30,7 @@ bool chex_cpu_has(enum chex_isa isa);
 /* CHEX_E_USAGE if CHEX_CPU has an unknown value. chex_cpu_has treats such a value as generic. */
 enum chex_status chex_cpu_check(struct chex_error *err);
 
-/* The name of the processor, as Linux has it; "" if it has none. */
-void chex_cpu_name(char *out, size_t size);
+/* The name of the processor, as Linux has it in ROOT/proc/cpuinfo; "" if it has none. */
+void chex_cpu_name(const char *root, char *out, size_t size);
 
 #endif

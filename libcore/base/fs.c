@@ -522,19 +522,44 @@ enum chex_status chex_fs_flush_stdout(struct chex_error *err) {
                           errno ? ": " : "", errno ? strerror(errno) : "");
 }
 
-bool chex_fs_number(const char *root, const char *file, const char *key, uint64_t *out) {
+bool chex_fs_line(const char *root, const char *file, const char *key, char *out, size_t size) {
     char path[16384], line[4352];
     bool found = false;
+    out[0] = '\0';
     snprintf(path, sizeof path, "%s/%s", root, file);
     FILE *f = fopen(path, "re");
     while (f && !found && fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) != 0)
-            continue;
-        char *end;
-        *out = strtoull(line + strlen(key), &end, 10);
-        found = end != line + strlen(key);
+        found = strncmp(line, key, strlen(key)) == 0;
+        line[strcspn(line, "\n")] = '\0';
+        if (found)
+            snprintf(out, size, "%s", line + strlen(key) + strspn(line + strlen(key), " \t:"));
     }
     if (f)
         fclose(f);
     return found;
+}
+
+bool chex_fs_number(const char *root, const char *file, const char *key, uint64_t *out) {
+    char text[64], *end;
+    if (!chex_fs_line(root, file, key, text, sizeof text))
+        return false;
+    *out = strtoull(text, &end, 10);
+    return end != text;
+}
+
+static int is_shown(const struct dirent *entry) { return entry->d_name[0] != '.'; }
+
+int chex_fs_names(const char *root, const char *dir, struct chex_fs_name *names_out, int max) {
+    char path[16384];
+    struct dirent **entries = NULL;
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s", root, dir);
+    const int all = scandir(path, &entries, is_shown, versionsort);
+    for (int i = 0; i < all; i++) {
+        if (count < max && strlen(entries[i]->d_name) < CHEX_FS_NAME)
+            snprintf(names_out[count++].text, CHEX_FS_NAME, "%s", entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return count;
 }

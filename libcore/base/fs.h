@@ -127,6 +127,18 @@ void chex_fs_remove_temps(const char *path);
  * is no number). */
 bool chex_fs_number(const char *root, const char *file, const char *key, uint64_t *out);
 
+/* Reads the rest of the first line that begins with `key` in ROOT/FILE, without blanks and colons
+ * before it. key "": the first line. False, and "": no such file or line. */
+bool chex_fs_line(const char *root, const char *file, const char *key, char *out, size_t size);
+
+/* Lists the names in ROOT/DIR that do not begin with a dot, in order of the numbers in them.
+ * Returns how many there are, `max` at most. */
+enum { CHEX_FS_NAME = 48 };
+struct chex_fs_name {
+    char text[CHEX_FS_NAME];
+};
+int chex_fs_names(const char *root, const char *dir, struct chex_fs_name *names_out, int max);
+
 /* Removes a tree; a missing one is no error. */
 enum chex_status chex_fs_remove_tree(const char *path, struct chex_error *err);
 

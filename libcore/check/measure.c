@@ -94,7 +94,7 @@ int chex_check_threads(const struct chex_check_context *c) {
 uint64_t chex_check_cpu_kind(const struct chex_check_context *c, const char *what) {
     char name[256];
     const int threads = chex_check_threads(c);
-    chex_cpu_name(name, sizeof name);
+    chex_cpu_name("", name, sizeof name);
     uint64_t h = chex_hash64_mix(0, name, strlen(name));
     h = chex_hash64_mix(h, &threads, sizeof threads);
     return chex_hash64_mix(h, what, strlen(what));

@@ -77,16 +77,11 @@ static void read_cpu_times(const char *root, struct chex_throttling *s) {
 }
 
 /* "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234", in microseconds. */
-static double stall_s(const char *root, const char *of) {
-    char path[PATH_BYTES];
-    unsigned long long us = 0;
-    snprintf(path, sizeof path, "%s/proc/pressure/%s", root, of);
-    FILE *f = fopen(path, "re");
-    if (!f || fscanf(f, "some avg10=%*f avg60=%*f avg300=%*f total=%llu", &us) != 1)
-        us = 0;
-    if (f)
-        fclose(f);
-    return (double)us * 1e-6;
+static double stall_s(const char *root, const char *file) {
+    char line[128];
+    const char *total =
+        chex_fs_line(root, file, "some", line, sizeof line) ? strstr(line, "total=") : NULL;
+    return total ? atof(total + strlen("total=")) * 1e-6 : 0;
 }
 
 static uint64_t paged_bytes(const char *root) {
@@ -119,8 +114,8 @@ void chex_throttling_read(const char *root, struct chex_throttling *out) {
     struct rusage usage;
     chex_cgroup_each(root, "cpu", add_group, &s);
     read_cpu_times(root, &s);
-    s.io_stall_s = stall_s(root, "io");
-    s.memory_stall_s = stall_s(root, "memory");
+    s.io_stall_s = stall_s(root, "proc/pressure/io");
+    s.memory_stall_s = stall_s(root, "proc/pressure/memory");
     s.paged_bytes = paged_bytes(root);
     s.heat_count = heat_count(root);
     if (getrusage(RUSAGE_SELF, &usage) == 0)

@@ -32,7 +32,7 @@ void chex_machine_of(const struct chex_session *s, struct chex_machine *m) {
         snprintf(m->device, sizeof m->device, "%s (%s)", gpu->name,
                  gpu->uuid[0] ? gpu->uuid : gpu->pci_bus_id);
     else
-        chex_cpu_name(m->device, sizeof m->device);
+        chex_cpu_name("", m->device, sizeof m->device);
 }
 
 const char *chex_machine_bits(const char *engine, const char *variant, const char *precision,
