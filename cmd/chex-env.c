@@ -26,7 +26,7 @@ struct settings {
     int64_t level;
     int mode;
     uint64_t timeout_ms;
-    const char *expect, *record, *data, *output;
+    const char *expect, *record, *data, *output, *root;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -46,10 +46,13 @@ static const struct chex_opt options[] = {
                    "least 1s; 2m by default from level 2 on, but in the prolog"),
     OPTION("expect", STRING, AT(expect), .metavar = "FILE",
            .help = "JSON object of check names and the found values they must have, or the limits "
-                   "of their figures"),
+                   "of their figures; or of these for each type of node"),
     OPTION("record", STRING, AT(record), .metavar = "FILE",
-           .help = "write the figures of levels 2 and 3, with a margin for their noise, as limits "
-                   "for --expect"),
+           .help = "write ports, counts of errors, and the figures of levels 2 and 3 with a margin "
+                   "for their noise, for --expect"),
+    OPTION("root", STRING, AT(root), .metavar = "DIR",
+           .help = "read /sys and /proc in this recording of a node (record_node.sh); checks that "
+                   "need the node itself are skipped"),
     OPTION("data", STRING, AT(data), .metavar = "DIR",
            .help = "folder of shards that level 2 reads for some seconds"),
     OPTION("output", STRING, AT(output), .metavar = "DIR",
@@ -157,10 +160,10 @@ static enum chex_status print_report(const struct settings *s,
 }
 
 static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
-                               struct chex_error *err) {
+                               const struct chex_check_context *context, struct chex_error *err) {
     char names[512];
     CHEX_TRY(chex_fs_make_folder_of(s->record, err));
-    CHEX_TRY(chex_check_expected_write(s->record, report, err));
+    CHEX_TRY(chex_check_expected_write(s->record, report, context, err));
     chex_check_disturbed(report, names, sizeof names);
     if (names[0])
         chex_warn("--record %s: others used the node while %s were measured: the limits are marked "
@@ -183,13 +186,9 @@ static enum chex_status after_writing(const struct settings *s, enum chex_status
 /* Errors of --record that must be found before the measurements. */
 static enum chex_status check_record(const struct settings *s, struct chex_error *err) {
     struct chex_check_expected *before = NULL;
-    if (s->level == 1)
-        return chex_error_set(err, CHEX_E_USAGE,
-                              "--record %s: level 1 measures nothing: say --level 2 or 3",
-                              s->record);
     CHEX_TRY(chex_fs_check_create(s->record, err));
     if (chex_fs_exists(s->record) &&
-        chex_check_expected_read(s->record, &before, NULL) == CHEX_E_USAGE)
+        chex_check_expected_read(s->record, NULL, &before, NULL) == CHEX_E_USAGE)
         return chex_error_set(err, CHEX_E_USAGE,
                               "--record %s: a file of that name is there and holds no "
                               "expectations: name another one",
@@ -203,8 +202,12 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
                                 bool reporter, struct chex_check_context *context,
                                 struct chex_binding *binding, struct chex_check_expected **expected,
                                 struct chex_error *err) {
+    if (s->root && !chex_fs_is_dir(chex_path(s->root, "proc").text))
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--root %s: no recording of a node (no folder proc in it)", s->root);
     if (s->expect)
-        CHEX_TRY(chex_check_expected_read(s->expect, expected, err));
+        CHEX_TRY(chex_check_expected_read(s->expect, s->root ? s->root : "", expected, err));
+    context->expected = *expected;
     if (s->record && reporter && !chex_check_of_node(s->mode))
         CHEX_TRY(check_record(s, err));
     if (context->mode == CHEX_MODE_JOB) {
@@ -259,7 +262,7 @@ static enum chex_status blame_lost(const struct settings *s, const struct chex_l
 static enum chex_status check_all(const struct settings *s, struct chex_group *group,
                                   struct chex_check_context *context, bool reporter, bool *hung_out,
                                   struct chex_error *err) {
-    struct chex_check_expected *expected = NULL;
+    static struct chex_check_expected *expected; /* never freed: a hanging probe may read it */
     struct chex_check_report result = {0};
     struct chex_binding binding;
     enum chex_status st = prepare(s, context->launch, reporter, context, &binding, &expected, err);
@@ -267,7 +270,7 @@ static enum chex_status check_all(const struct settings *s, struct chex_group *g
     if (st == CHEX_OK && reporter)
         warn_of_unused(s);
     if (st == CHEX_OK)
-        st = chex_check_run(NULL, context, expected, s->timeout_ms, group, &result, err);
+        st = chex_check_run(NULL, context, s->timeout_ms, group, &result, err);
     if (st == CHEX_E_LOST)
         st = blame_lost(s, context->launch, &result, err);
     if (st == CHEX_OK && reporter && expected)
@@ -275,14 +278,13 @@ static enum chex_status check_all(const struct settings *s, struct chex_group *g
     if (st == CHEX_OK && reporter)
         st = after_writing(s, print_report(s, &result, err), err);
     if (st == CHEX_OK && s->record && reporter)
-        st = after_writing(s, record(s, &result, err), err);
+        st = after_writing(s, record(s, &result, context, err), err);
     if (st == CHEX_OK)
         st = chex_check_status(&result);
     if (st != CHEX_OK && err->text[0] == '\0' && !s->common.json && reporter)
         chex_info("%s", chex_status_text(st));
     *hung_out = result.hung;
     chex_check_report_release(&result);
-    chex_check_expected_destroy(expected);
     return st;
 }
 
@@ -324,6 +326,7 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     struct chex_check_context context = {.mode = s->mode,
                                          .launch = &launch,
                                          .level = (int)s->level,
+                                         .root = s->root,
                                          .data = s->data,
                                          .output = s->output};
     bool launched = false;
@@ -339,6 +342,9 @@ static enum chex_status run(const struct settings *s, struct chex_error *err) {
     const bool reporter = is_reporter(&launch, launched);
     context.show_progress = s->level > 1 && reporter && s->common.log_level >= CHEX_LOG_INFO;
     chex_gpu_view(&context.gpu);
+    char host[sizeof launch.host];
+    if (s->root && chex_fs_line(s->root, "proc/sys/kernel/hostname", "", host, sizeof host))
+        memcpy(launch.host, host, sizeof host);
     const enum chex_status st = run_group(s, &launch, &context, reporter, err);
     if (launched)
         chex_launch_finish(&launch);

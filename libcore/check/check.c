@@ -21,6 +21,8 @@ bool chex_check_of_node(enum chex_check_mode mode) {
     return mode == CHEX_MODE_PROLOG || mode == CHEX_MODE_HEALTH;
 }
 
+const char *chex_check_root(const struct chex_check_context *c) { return c->root ? c->root : ""; }
+
 /* In the order of the printed table: installed versions, identity of the rank, resources, limits,
  * files, settings; then the measurements. */
 const struct chex_check *const chex_checks[] = {
@@ -35,6 +37,7 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_launch,
     &chex_check_slurm_job,
     &chex_check_ranks,
+    &chex_check_node_type,
     &chex_check_cpus,
     &chex_check_sharing,
     &chex_check_gpu_driver,
@@ -44,6 +47,8 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_gpu_busy,
     &chex_check_gpu_memory,
     &chex_check_gpu_peer,
+    &chex_check_gpu_xid,
+    &chex_check_fabric_manager,
     &chex_check_gpu,
     &chex_check_engines,
     &chex_check_engine_auto,
@@ -58,8 +63,12 @@ const struct chex_check *const chex_checks[] = {
     &chex_check_tmpdir,
     &chex_check_shm,
     &chex_check_clock,
+    &chex_check_fabric_ports,
+    &chex_check_fabric_errors,
+    &chex_check_interfaces,
     &chex_check_nccl_env,
     &chex_check_mpi_env,
+    &chex_check_ucx_env,
     &chex_check_hdf5_env,
     &chex_check_memory_rate,
     &chex_check_compute_rate,

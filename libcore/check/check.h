@@ -26,6 +26,8 @@
 #include "launch/group.h"
 #include "launch/launch.h"
 
+struct json_t;
+
 enum chex_verdict { CHEX_PASS, CHEX_SKIP, CHEX_WARN, CHEX_FAIL }; /* from best to worst */
 /* UNKNOWN: only after lost ranks. */
 enum chex_fault { CHEX_FAULT_USER, CHEX_FAULT_NODE, CHEX_FAULT_UNKNOWN };
@@ -94,8 +96,11 @@ struct chex_check_context {
     const struct chex_error *launch_error; /* why the launch layer failed, or NULL */
     const struct chex_binding *binding;    /* NULL in the prolog */
     struct chex_gpu_view gpu;
-    int level;                    /* 1, 2 or 3; 0: 1 */
-    const char *data, *output;    /* folders of shards and of results; NULL: not given */
+    int level;                 /* 1, 2 or 3; 0: 1 */
+    const char *data, *output; /* folders of shards and of results; NULL: not given */
+    /* Both may be NULL, and must live as long as the process: a hanging probe still reads them. */
+    const char *root; /* folder of a recording of the node, which has its /sys and /proc */
+    const struct chex_check_expected *expected;
     bool show_progress;           /* progress bar on stderr, from level 2 */
     double until_s;               /* deadline, as of chex_clock_s(); set by the run */
     struct chex_measure *measure; /* check/measure.h; set by the run */
@@ -126,6 +131,14 @@ struct chex_check {
     /* Describes figures[] of the result, in order, up to the first entry without a key. */
     struct chex_check_measurement figures[CHEX_FIGURES + 1];
     bool is_count; /* `found` is a number: --record writes it, --expect gives the least one */
+    bool is_list;  /* `found` is a list with commas, up to a semicolon: --record writes it, --expect
+                      wants each item */
+    bool recorded; /* reads nothing but files that a recording has, by chex_check_root() */
+    /* For events since boot, such as errors: sets their counts by name. Returns NULL, or why the
+     * check is skipped. chex_check_probe_counts() judges their growth. */
+    const char *(*count)(const char *root, struct json_t *counts_out);
+    double (*most_a_day)(const char *name); /* a tenth of it warns, more fails */
+    bool since_boot; /* judges counts without a record too, and the growth itself, not its rate */
 };
 
 extern const struct chex_check *const chex_checks[]; /* NULL-terminated */
@@ -133,6 +146,9 @@ extern const struct chex_check *const chex_checks[]; /* NULL-terminated */
 /* PROLOG and HEALTH: only faults of the node count, and no variable of the environment is trusted.
  */
 bool chex_check_of_node(enum chex_check_mode mode);
+
+/* The folder in front of /sys, /proc, /dev and /etc: "", or that of a recording. */
+const char *chex_check_root(const struct chex_check_context *c);
 
 /* Helpers for the checks. Texts are made printable UTF-8. A text that is too long is cut at a word
  * and ends in "...". */
@@ -147,6 +163,8 @@ void chex_check_found_more(struct chex_check_result *r, const char *fmt, ...)
 void chex_check_worsen(struct chex_check_result *r, enum chex_verdict verdict,
                        enum chex_fault fault, const char *remedy_fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* A warning whose fault is the user's. */
+#define chex_check_warn_user(r, ...) chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER, __VA_ARGS__)
 /* An `across` function: `found` must be the same text on all ranks. Names the first rank that
  * differs from the majority. */
 void chex_check_same(const struct chex_check_record *records,
@@ -180,15 +198,17 @@ struct chex_check_report {
     bool hung; /* a record has `lost` set: some rank may hang in a call, and only abort ends it */
 };
 
-/* Expected values: the found text of a check, or limits of its figures. */
+/* Expected values: the found text of a check, limits of its figures, or earlier counts. */
 struct chex_check_expected;
 
 /* Reads a file of expected values: a JSON object with the name of each check as key.
  * - The value is the found text, or an object of figures by key.
  * - A figure is its limit (a number: least rate or greatest time), or an object as
  *   chex_check_expected_write writes it. Only "limit" is required there.
+ * - Or an object with "node-types" alone: an object of such values by pattern (fnmatch). The first
+ *   that matches the type of the node below `root` is taken. root NULL: it is not accepted.
  * - CHEX_E_USAGE: anything else, or an unknown check or figure. The text has file and name. */
-enum chex_status chex_check_expected_read(const char *path,
+enum chex_status chex_check_expected_read(const char *path, const char *root,
                                           struct chex_check_expected **expected_out,
                                           struct chex_error *err);
 void chex_check_expected_destroy(struct chex_check_expected *e); /* NULL allowed */
@@ -215,16 +235,29 @@ void chex_check_expected_weak(const struct chex_check_expected *e, char *buf, si
  * - "limit": worse than "measured" by the figure's margin or by four times the spread, whichever is
  *   greater
  * - "disturbed": true if other processes disturbed the measurement
+ * Counts, and texts of lists, are those of this rank's node: `context`.
  * CHEX_E_USAGE: nothing was measured. */
 enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
+                                           const struct chex_check_context *context,
                                            struct chex_error *err);
+
+/* The type of the node below `root`: "AMD EPYC 9654 96-Core Processor, NVIDIA H100 80GB HBM3". */
+void chex_check_node_type_text(const char *root, char *out, size_t size);
+
+/* The pattern that the node's type matches in the expected values; "": none; NULL: no types. */
+const char *chex_check_expected_type(const struct chex_check_expected *e);
+
+/* The value expected of a check, or NULL. */
+const struct json_t *chex_check_expected_value(const struct chex_check_expected *e,
+                                               const char *check);
 
 /* Lists the checks of a report that other processes disturbed: "a, b", cut to `size`. */
 void chex_check_disturbed(const struct chex_check_report *report, char *buf, size_t size);
 
 /* Runs the checks of `table` up to context->level, collects the answers on rank 0 and compares them
  * there. Collective.
- * - table NULL: chex_checks. expected NULL: no expected values.
+ * - table NULL: chex_checks.
+ * - With context->root, checks that a recording does not have are skipped.
  * - timeout_ms limits the rank's own time; waiting for other ranks does not count.
  * - A probe without an answer at the deadline fails, and the fault is the node's. The later probes
  *   are skipped. The hanging thread is abandoned.
@@ -233,8 +266,7 @@ void chex_check_disturbed(const struct chex_check_report *report, char *buf, siz
  * - CHEX_E_LOST: a rank did not reach an exchange. The text names it.
  * The caller calls chex_check_report_release. */
 enum chex_status chex_check_run(const struct chex_check *const *table,
-                                const struct chex_check_context *context,
-                                const struct chex_check_expected *expected, uint64_t timeout_ms,
+                                const struct chex_check_context *context, uint64_t timeout_ms,
                                 struct chex_group *group, struct chex_check_report *report_out,
                                 struct chex_error *err);
 void chex_check_report_release(struct chex_check_report *report); /* zeroed allowed */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Expected values: reads them (--expect), applies them to answers, and writes them from a report
- * (--record).
+ * Expected values: reads them (--expect), chooses those of the node's type, applies them to
+ * answers, and writes them from a report (--record).
  */
+#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +11,17 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/cpu_features.h"
 #include "base/fs.h"
-#include "check/check.h"
+#include "check/checks.h"
 
 struct chex_check_expected {
-    json_t *values;
-    char *path;
+    json_t *file, *values; /* values: a part of the file; NULL: no type of node matches */
+    const char *type;      /* pattern of the node's type; "": none matches; NULL: no types */
+    char *path, host[64];
 };
+
+static const char types_key[] = "node-types";
 
 static const struct chex_check *find(const char *name) {
     for (size_t i = 0; chex_checks[i]; i++)
@@ -57,8 +62,9 @@ static enum chex_status validate_limits(const char *path, const struct chex_chec
 }
 
 static enum chex_status validate(const char *path, json_t *values, struct chex_error *err) {
-    const char *name;
-    json_t *value;
+    const char *name, *text;
+    json_t *value, *counts;
+    double time_s;
     if (!json_is_object(values))
         return chex_error_set(err, CHEX_E_USAGE,
                               "expectations %s: expected an object of check names and texts", path);
@@ -68,50 +74,92 @@ static enum chex_status validate(const char *path, json_t *values, struct chex_e
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: '%s' is not a check; see chex-env --json", path,
                                   name);
+        if (check->count && json_unpack(value, "{s:s, s:s, s:F, s:o !}", "host", &text, "boot",
+                                        &text, "time_s", &time_s, "counts", &counts) == 0)
+            continue;
         if (json_is_object(value) && check->figures[0].key)
             CHEX_TRY(validate_limits(path, check, value, err));
         else if (!json_is_string(value))
             return chex_error_set(err, CHEX_E_USAGE,
                                   "expectations %s: value of '%s': expected a text%s", path, name,
-                                  check->figures[0].key ? ", or an object of figures" : "");
+                                  check->count            ? ", or counts of --record"
+                                  : check->figures[0].key ? ", or an object of figures"
+                                                          : "");
     }
     return CHEX_OK;
 }
 
-enum chex_status chex_check_expected_read(const char *path,
+/* The model of the first GPU is that of all. The driver's folder needs no library of the driver. */
+void chex_check_node_type_text(const char *root, char *out, size_t size) {
+    char processor[96], gpu[96] = "no GPU", file[128];
+    struct chex_fs_name first;
+    chex_cpu_name(root, processor, sizeof processor);
+    if (chex_fs_names(root, "proc/driver/nvidia/gpus", &first, 1) > 0) {
+        snprintf(file, sizeof file, "proc/driver/nvidia/gpus/%s/information", first.text);
+        (void)chex_fs_line(root, file, "Model", gpu, sizeof gpu);
+    }
+    snprintf(out, size, "%s, %s", processor[0] ? processor : "unknown processor", gpu);
+}
+
+/* Validates the values of all types and takes those of the first whose pattern matches. */
+static enum chex_status choose(const char *path, const char *root, struct chex_check_expected *e,
+                               struct chex_error *err) {
+    char node[200];
+    const char *pattern;
+    json_t *types = json_object_get(e->file, types_key), *values;
+    chex_check_node_type_text(root, node, sizeof node);
+    e->type = "";
+    if (!json_is_object(types) || json_object_size(e->file) != 1)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "expectations %s: expected only \"%s\", an object of patterns and "
+                              "expectations",
+                              path, types_key);
+    json_object_foreach(types, pattern, values) {
+        CHEX_TRY(validate(path, values, err));
+        if (e->values || fnmatch(pattern, node, 0) != 0)
+            continue;
+        e->values = values;
+        e->type = pattern;
+    }
+    return CHEX_OK;
+}
+
+const char *chex_check_expected_type(const struct chex_check_expected *e) {
+    return e ? e->type : NULL;
+}
+
+const json_t *chex_check_expected_value(const struct chex_check_expected *e, const char *name) {
+    return e ? json_object_get(e->values, name) : NULL;
+}
+
+enum chex_status chex_check_expected_read(const char *path, const char *root,
                                           struct chex_check_expected **expected_out,
                                           struct chex_error *err) {
     char *text = NULL;
     size_t size = 0;
     json_error_t where;
-    json_t *values = NULL;
-    struct chex_check_expected *e = NULL;
     enum chex_status st = chex_fs_read(path, 1 << 20, &text, &size, err);
     if (st != CHEX_OK) {
         if (err && st != CHEX_E_RESOURCE)
             err->status = CHEX_E_USAGE;
         return st == CHEX_E_RESOURCE ? st : CHEX_E_USAGE;
     }
-    values = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (!values)
+    struct chex_check_expected *e = chex_alloc_zeroed(1, sizeof *e);
+    if (!e || !(e->path = strdup(path)))
+        st = chex_error_memory(err, NULL);
+    else if (!(e->file = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where)))
         st = chex_error_set(err, CHEX_E_USAGE, "expectations %s line %d: %s", path, where.line,
                             where.text);
-    if (st == CHEX_OK)
-        st = validate(path, values, err);
-    if (st == CHEX_OK) {
-        e = chex_alloc_zeroed(1, sizeof *e);
-        if (e)
-            e->path = strdup(path);
-        if (!e || !e->path)
-            st = chex_error_memory(err, NULL);
-    }
+    else if (root && json_object_get(e->file, types_key))
+        st = choose(path, root, e, err);
+    else
+        st = validate(path, e->values = e->file, err);
     free(text);
     if (st != CHEX_OK) {
-        json_decref(values);
-        free(e);
+        chex_check_expected_destroy(e);
         return st;
     }
-    e->values = values;
+    (void)chex_fs_line(root ? root : "", "proc/sys/kernel/hostname", "", e->host, sizeof e->host);
     *expected_out = e;
     return CHEX_OK;
 }
@@ -119,7 +167,7 @@ enum chex_status chex_check_expected_read(const char *path,
 void chex_check_expected_destroy(struct chex_check_expected *e) {
     if (!e)
         return;
-    json_decref(e->values);
+    json_decref(e->file);
     free(e->path);
     free(e);
 }
@@ -150,6 +198,27 @@ static void apply_limit(const struct chex_check_expected *e, const struct chex_c
                           e->path);
 }
 
+static void add_name(const char *name, char *buf, size_t size) {
+    const size_t at = strlen(buf);
+    snprintf(buf + at, size - at, "%s%s", at ? ", " : "", name);
+}
+
+/* Each item of the list `want`, up to a semicolon, must be in r->found. The probe may have said
+ * already what is wrong. */
+static void apply_list(const struct chex_check_expected *e, const char *want,
+                       struct chex_check_result *r) {
+    char items[sizeof r->found], missing[256] = "", *rest;
+    snprintf(items, sizeof items, "%.*s", (int)strcspn(want, ";"), want);
+    for (char *i = strtok_r(items, ",", &rest); i; i = strtok_r(NULL, ",", &rest))
+        if (!strstr(r->found, i))
+            add_name(i + (*i == ' '), missing, sizeof missing);
+    chex_check_expect(r, "each of: %s (from %s)", want, e->path);
+    if (missing[0] && r->verdict != CHEX_FAIL)
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "%s lacks %s: fix the cause, or record the node again in %s", e->host,
+                          missing, e->path);
+}
+
 void chex_check_expected_apply(const struct chex_check_expected *e, const struct chex_check *check,
                                struct chex_check_result *r) {
     json_t *value = json_object_get(e->values, check->name);
@@ -161,6 +230,10 @@ void chex_check_expected_apply(const struct chex_check_expected *e, const struct
     const char *want = json_string_value(value);
     if (!want || strcmp(want, r->found) == 0 || (check->is_count && atoi(r->found) >= atoi(want)))
         return;
+    if (check->is_list) {
+        apply_list(e, want, r);
+        return;
+    }
     r->fault = check->is_count ? check->fault : r->fault;
     chex_check_expect(r, "%s%s (from %s)", want, check->is_count ? " or more" : "", e->path);
     chex_check_worsen(r, CHEX_FAIL, r->fault, "fix the cause, or change the value in %s", e->path);
@@ -183,11 +256,6 @@ static bool was_compared(const struct chex_check *check, const json_t *value,
         if (json_object_get(value, check->figures[k].key) && r->figures[k] <= 0)
             return false;
     return true;
-}
-
-static void add_name(const char *name, char *buf, size_t size) {
-    const size_t at = strlen(buf);
-    snprintf(buf + at, size - at, "%s%s", at ? ", " : "", name);
 }
 
 int chex_check_expected_left_out(const struct chex_check_expected *e,
@@ -264,19 +332,29 @@ static json_t *records_of(const struct chex_check *check, const struct chex_chec
     return records;
 }
 
+/* What --record keeps of a check; NULL: nothing. mine: the answer of this rank. */
+static json_t *kept_of(const struct chex_check *check, const struct chex_check_result *merged,
+                       const struct chex_check_result *mine, const struct chex_check_context *c) {
+    if (check->count)
+        return mine->verdict == CHEX_SKIP ? NULL : chex_check_counts_kept(c, check);
+    if (merged->verdict == CHEX_FAIL || (check->is_list && mine->verdict == CHEX_SKIP))
+        return NULL;
+    return check->is_list || check->is_count ? json_string(mine->found)
+           : check->figures[0].key           ? records_of(check, merged)
+                                             : NULL;
+}
+
 enum chex_status chex_check_expected_write(const char *path, const struct chex_check_report *report,
+                                           const struct chex_check_context *context,
                                            struct chex_error *err) {
     json_t *all = json_object();
+    const struct chex_check_result *mine =
+        report->all + (size_t)context->launch->rank * report->count;
     for (size_t i = 0; i < report->count; i++) {
-        json_t *records =
-            report->checks[i]->figures[0].key && report->merged[i].verdict != CHEX_FAIL
-                ? records_of(report->checks[i], &report->merged[i])
-                : NULL;
-        if (json_object_size(records))
-            json_object_set(all, report->checks[i]->name, records);
-        else if (report->checks[i]->is_count && report->merged[i].verdict != CHEX_FAIL)
-            json_object_set_new(all, report->checks[i]->name, json_string(report->merged[i].found));
-        json_decref(records);
+        json_t *kept = kept_of(report->checks[i], &report->merged[i], &mine[i], context);
+        if (json_is_string(kept) || json_object_size(kept))
+            json_object_set(all, report->checks[i]->name, kept);
+        json_decref(kept);
     }
     const size_t count = json_object_size(all);
     char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));

@@ -2,7 +2,6 @@
  *
  * Checks of resource limits: locked memory, open files, stack, memory and its control group.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,22 +46,12 @@ static void judge(struct chex_check_result *r, int resource, const char *expecte
                           "raise it with %s where the job is submitted", command);
 }
 
-static bool has_infiniband(void) {
-    DIR *d = opendir("/sys/class/infiniband");
-    bool any = false;
-    for (struct dirent *e; d && (e = readdir(d));)
-        any = any || e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return any;
-}
-
 /* Only network adapters with remote direct memory access (RDMA) need locked pages. */
 static void probe_memlock(const struct chex_check_context *c, struct chex_check_result *r) {
     char text[32];
+    struct chex_fs_name name;
     const uint64_t now = limit(RLIMIT_MEMLOCK);
-    const bool needed = has_infiniband();
-    (void)c;
+    const bool needed = chex_fs_names(chex_check_root(c), "sys/class/infiniband", &name, 1) > 0;
     chex_check_expect(r, "%s", needed ? "unlimited, for InfiniBand" : "any: no InfiniBand here");
     chex_check_found(r, "%s", size_text(text, sizeof text, now));
     if (needed && now != UINT64_MAX)
@@ -119,11 +108,12 @@ void chex_check_judge_memory(const struct chex_memory_seen *m, struct chex_check
 static void probe_memory(const struct chex_check_context *c, struct chex_check_result *r) {
     char have_text[32], group_text[32];
     uint64_t available_kib = 0, total_kib = 0;
-    const bool known = chex_fs_number("", "proc/meminfo", "MemAvailable:", &available_kib) &&
-                       chex_fs_number("", "proc/meminfo", "MemTotal:", &total_kib);
+    const char *root = chex_check_root(c);
+    const bool known = chex_fs_number(root, "proc/meminfo", "MemAvailable:", &available_kib) &&
+                       chex_fs_number(root, "proc/meminfo", "MemTotal:", &total_kib);
     const struct chex_memory_seen m = {.available = available_kib * 1024,
                                        .total = total_kib * 1024,
-                                       .group = chex_memory_group_bytes(""),
+                                       .group = chex_memory_group_bytes(root),
                                        .ranks = c->launch->local_size,
                                        .prolog = chex_check_of_node(c->mode)};
     chex_check_expect(r, "2 GiB a rank");
@@ -137,7 +127,8 @@ static void probe_memory(const struct chex_check_context *c, struct chex_check_r
         chex_check_worsen(r, CHEX_SKIP, CHEX_FAULT_NODE, "/proc/meminfo cannot be read");
 }
 CHEX_CHECK(memory, .name = "memory", .question = "is there memory for each rank?",
-           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_USER, .probe = probe_memory);
+           .modes = CHEX_IN_JOB | CHEX_IN_PROLOG, .fault = CHEX_FAULT_USER, .probe = probe_memory,
+           .recorded = true);
 
 /* A checkpoint of DenseNet-121 with its moments has 85 MB. */
 static void probe_file_size(const struct chex_check_context *c, struct chex_check_result *r) {

@@ -268,8 +268,7 @@ static enum chex_status select_checks(const struct chex_check *const *table, int
 }
 
 enum chex_status chex_check_run(const struct chex_check *const *table,
-                                const struct chex_check_context *context,
-                                const struct chex_check_expected *expected, uint64_t timeout_ms,
+                                const struct chex_check_context *context, uint64_t timeout_ms,
                                 struct chex_group *group, struct chex_check_report *report_out,
                                 struct chex_error *err) {
     struct chex_check_report r = {.ranks = group->size, .mode = context->mode};
@@ -300,8 +299,9 @@ enum chex_status chex_check_run(const struct chex_check *const *table,
     chex_prober_destroy(prober);
     if (st == CHEX_OK) {
         share_disturbance(&r, mine);
-        for (size_t i = 0; i < r.count && expected; i++)
-            chex_check_expected_apply(expected, r.checks[i], &mine[i]);
+        for (size_t i = 0; i < r.count && context->expected; i++)
+            if (!context->root || r.checks[i]->recorded)
+                chex_check_expected_apply(context->expected, r.checks[i], &mine[i]);
         st = collect(group, context, mine, &r, err);
     }
     if (st == CHEX_OK && compares)

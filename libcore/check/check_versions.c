@@ -68,6 +68,11 @@ CHEX_CHECK(chexnet, .name = "chexnet", .question = "which chexnet is this, the s
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_chexnet,
            .across = chex_check_same);
 
+#define VERSION_CHECK(id, library)                                                                 \
+    CHEX_CHECK(id, .name = #id, .question = "is " library " the one we were built for?",           \
+               .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_##id,                \
+               .across = chex_check_same)
+
 static void probe_hdf5(const struct chex_check_context *c, struct chex_check_result *r) {
     char built[32], found[32];
     unsigned major = 0, minor = 0, release = 0;
@@ -76,9 +81,7 @@ static void probe_hdf5(const struct chex_check_context *c, struct chex_check_res
     snprintf(found, sizeof found, "%u.%u.%u", major, minor, release);
     compare(c, r, "HDF5", built, found, 2, CHEX_FAIL);
 }
-CHEX_CHECK(hdf5, .name = "hdf5", .question = "is HDF5 the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_hdf5,
-           .across = chex_check_same);
+VERSION_CHECK(hdf5, "HDF5");
 
 /* PMIx_Get_version: "OpenPMIx 4.2.2 (PMIx Standard: ...)". 5.0.0 and 5.0.1 cannot
  * communicate with other versions. */
@@ -102,9 +105,7 @@ static void probe_pmix(const struct chex_check_context *c, struct chex_check_res
         chex_check_worsen(r, CHEX_WARN, library_fault(c),
                           "PMIx 5.0.0 and 5.0.1 do not work with other versions; use 5.0.2");
 }
-CHEX_CHECK(pmix, .name = "pmix", .question = "is the PMIx client the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_pmix,
-           .across = chex_check_same);
+VERSION_CHECK(pmix, "the PMIx client");
 
 static void probe_hwloc(const struct chex_check_context *c, struct chex_check_result *r) {
     char built[32], found[32];
@@ -116,31 +117,22 @@ static void probe_hwloc(const struct chex_check_context *c, struct chex_check_re
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_NODE,
                           "hwloc 2.5 and 2.6 are known to crash under Slurm's PMIx; use 2.7.1");
 }
-CHEX_CHECK(hwloc, .name = "hwloc",
-           .question = "is hwloc (interface version) the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_hwloc,
-           .across = chex_check_same);
+VERSION_CHECK(hwloc, "hwloc (interface version)");
 
 static void probe_libpng(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "libpng", PNG_LIBPNG_VER_STRING, png_get_libpng_ver(NULL), 2, CHEX_FAIL);
 }
-CHEX_CHECK(libpng, .name = "libpng", .question = "is libpng the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_libpng,
-           .across = chex_check_same);
+VERSION_CHECK(libpng, "libpng");
 
 static void probe_zlib(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "zlib", ZLIB_VERSION, zlibVersion(), 1, CHEX_FAIL);
 }
-CHEX_CHECK(zlib, .name = "zlib", .question = "is zlib the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_zlib,
-           .across = chex_check_same);
+VERSION_CHECK(zlib, "zlib");
 
 static void probe_jansson(const struct chex_check_context *c, struct chex_check_result *r) {
     compare(c, r, "jansson", JANSSON_VERSION, jansson_version_str(), 1, CHEX_FAIL);
 }
-CHEX_CHECK(jansson, .name = "jansson", .question = "is jansson the one we were built for?",
-           .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_jansson,
-           .across = chex_check_same);
+VERSION_CHECK(jansson, "jansson");
 
 /* The state of a loadable module. LACKS: a library that it needs is missing. BROKEN: any other
  * error of the loader. */

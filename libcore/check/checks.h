@@ -45,7 +45,41 @@ extern const struct chex_check chex_check_fence, chex_check_collectives, chex_ch
 /* check_slurm.c */
 extern const struct chex_check chex_check_slurm_job;
 /* check_environment.c */
-extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_hdf5_env;
+extern const struct chex_check chex_check_nccl_env, chex_check_mpi_env, chex_check_ucx_env,
+    chex_check_hdf5_env, chex_check_interfaces;
+/* check_fabric.c */
+extern const struct chex_check chex_check_fabric_ports, chex_check_fabric_errors;
+/* check_node.c */
+extern const struct chex_check chex_check_node_type, chex_check_gpu_xid, chex_check_fabric_manager;
+
+/* check_fabric.c: ports of InfiniBand and RoCE adapters (/sys/class/infiniband) and network
+ * interfaces (/sys/class/net). */
+enum { CHEX_LINKS = 128 };
+
+struct chex_fabric_link {
+    char name[64];     /* "ib0", or of a port, as NCCL and UCX write it, "mlx5_0:1" */
+    char folder[112];  /* in /sys */
+    char model[48];    /* of a port: the adapter's, and the kind of link: "MT4129InfiniBand" */
+    char state[32];    /* "ACTIVE", "up" */
+    char rate[40];     /* of a port: "200 Gb/sec (4X HDR)" */
+    double gbit_per_s; /* 0: unknown */
+    bool up;           /* a port that is active, an interface with an address */
+};
+
+struct chex_fabric {
+    int ports, count; /* the ports are the first links */
+    struct chex_fabric_link links[CHEX_LINKS];
+};
+void chex_fabric_read(const char *root, struct chex_fabric *out);
+
+/* The verdict of a fault of a node's GPUs: a job that has none runs well there. */
+enum chex_verdict chex_check_gpu_verdict(const struct chex_check_context *c);
+
+/* check_counts.c: the probe of a check with `count`, and what --record keeps of it. */
+void chex_check_probe_counts(const struct chex_check_context *c, const struct chex_check *check,
+                             struct chex_check_result *r);
+struct json_t *chex_check_counts_kept(const struct chex_check_context *c,
+                                      const struct chex_check *check);
 
 /* Input of the memory check, in bytes. group: UINT64_MAX means no limit. Separate from the probe,
  * so that tests can call the judgement. */

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "check/checks.h"
 #include "check/measure.h"
 
 enum { END_S = 10 }; /* seconds that the caller waits for the thread to end */
@@ -90,7 +91,11 @@ static void *probe_all(void *arg) {
         memset(&r, 0, sizeof r); /* also the padding, because the bytes are sent */
         r.fault = p->checks[i]->fault;
         const double began = chex_clock_s();
-        if (p->checks[i]->probe)
+        if (p->context.root && !p->checks[i]->recorded)
+            chex_check_skip(&r, "not in the recording");
+        else if (p->checks[i]->count)
+            chex_check_probe_counts(&p->context, p->checks[i], &r);
+        else if (p->checks[i]->probe)
             p->checks[i]->probe(&p->context, &r);
         chex_debug("check %s took %.3f s", p->checks[i]->name, chex_clock_s() - began);
         answer(p, &r);

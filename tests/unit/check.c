@@ -110,11 +110,11 @@ static struct chex_check_report run_mode(const struct chex_check *const *table,
     struct chex_error err = {0};
     struct chex_check_report report = {0};
     struct chex_binding binding = {.cpus = "0-3", .cpu_count = 4, .numa = "0", .threads = 4};
-    struct chex_check_context c = {.mode = mode, .launch = &launch, .binding = &binding};
+    struct chex_check_context c = {
+        .mode = mode, .launch = &launch, .binding = &binding, .expected = expected};
     struct chex_group *group = NULL;
     BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_check_run(table, &c, expected, timeout_ms, group, &report, &err), CHEX_OK, err,
-              NULL);
+    OK_STATUS(chex_check_run(table, &c, timeout_ms, group, &report, &err), CHEX_OK, err, NULL);
     chex_group_destroy(group);
     return report;
 }
@@ -475,7 +475,7 @@ static void test_expected(void) {
     struct chex_error err = {0};
     struct chex_check_expected *e = NULL;
     write_text(path, "{\"jansson\": \"9.9\"}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_OK, err, NULL);
     struct chex_check_report r = run_mode(NULL, alone(), CHEX_MODE_LOGIN, e, tap_wait_ms());
     const struct chex_check_result *c = find(&r, "jansson");
     OK(c->verdict == CHEX_FAIL && strncmp(c->expected, "9.9 (from ", 10) == 0, "another value: %s",
@@ -488,17 +488,18 @@ static void test_expected(void) {
     chex_check_expected_destroy(e);
     e = NULL;
     write_text(path, "{\"jansson\": 3}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "expected a text");
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err, "expected a text");
     write_text(path, "{\"nosuch\": \"3\"}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err,
               "'nosuch' is not a check");
     write_text(path, "{\"jansson\":\n");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "line ");
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err, "line ");
     write_text(path, "[]");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "expected an object");
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err,
+              "expected an object");
     OK(e == NULL, "nothing is written on failure");
     unlink(path);
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, path);
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err, path);
     OK(err.status == CHEX_E_USAGE, "and the error says so");
 }
 

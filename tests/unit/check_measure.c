@@ -169,7 +169,7 @@ static struct chex_check_result limited(const char *text, double value, double s
     char *path = chex_fs_join(scratch, "limits.json");
     snprintf(r.disturbed, sizeof r.disturbed, "%s", disturbed);
     write_text(path, text);
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_OK, err, NULL);
     chex_check_expected_apply(e, &chex_check_memory_rate, &r);
     chex_check_expected_destroy(e);
     free(path);
@@ -189,12 +189,12 @@ static void test_limits(void) {
     r = limited("{\"memory-rate\": {\"gb_per_s\": 40}}", 0, 0, "");
     OK(r.verdict == CHEX_PASS, "not measured, not judged");
     write_text(path, "{\"memory-rate\": {\"gb_per_h\": 40}}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err,
               "'gb_per_h' is not a figure of 'memory-rate'");
     write_text(path, "{\"memory-rate\": {\"gb_per_s\": \"40\"}}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err, "a number above 0");
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err, "a number above 0");
     write_text(path, "{\"hdf5\": {\"gb_per_s\": 40}}");
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_E_USAGE, err,
               "value of 'hdf5': expected a text");
 
     free(path);
@@ -211,12 +211,15 @@ static void test_margin(void) {
     struct chex_check_result merged[] = {{.figures = {100}, .spread = {0.01}},
                                          {.figures = {100}, .spread = {0.06}},
                                          {.figures = {100, 1}, .spread = {5, 0.16}}};
-    struct chex_check_report report = {.checks = checks, .count = 3, .merged = merged};
+    struct chex_check_report report = {
+        .checks = checks, .count = 3, .merged = merged, .all = merged};
+    const struct chex_launch launch = {.host = "n0"};
+    const struct chex_check_context c = {.launch = &launch};
     struct chex_error err = {0};
     struct chex_check_expected *e = NULL;
     char names[64], *path = chex_fs_join(scratch, "margin.json");
     snprintf(merged[1].disturbed, sizeof merged[1].disturbed, "others");
-    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_write(path, &report, &c, &err), CHEX_OK, err, NULL);
     json_t *top = json_load_file(path, 0, NULL), *steady = json_object_get(top, "memory-rate"),
            *noisy = json_object_get(top, "step-rate"), *wild = json_object_get(top, "tmpdir-rate");
     OK(number_of(steady, "gb_per_s", "limit") == 90, "a steady rate has a margin of a tenth");
@@ -230,7 +233,7 @@ static void test_margin(void) {
     json_decref(top);
     chex_check_disturbed(&report, names, sizeof names);
     OK(strcmp(names, "step-rate") == 0, "and named: %s", names);
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_OK, err, NULL);
     chex_check_expected_weak(e, names, sizeof names);
     OK(strcmp(names, "step-rate") == 0, "also when the file is read: %s", names);
     chex_check_expected_destroy(e);
@@ -262,11 +265,14 @@ static void test_record(void) {
                                          &chex_check_memory_rate};
     struct chex_check_result merged[] = {
         {0}, {.figures = {200, 2}}, {.verdict = CHEX_FAIL, .figures = {1}}};
-    struct chex_check_report report = {.checks = checks, .count = 3, .merged = merged};
+    struct chex_check_report report = {
+        .checks = checks, .count = 3, .merged = merged, .all = merged};
+    const struct chex_launch launch = {.host = "n0"};
+    const struct chex_check_context c = {.launch = &launch};
     struct chex_error err = {0};
     struct chex_check_expected *e = NULL;
     char *path = chex_fs_join(scratch, "record.json");
-    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_write(path, &report, &c, &err), CHEX_OK, err, NULL);
     json_t *top = json_load_file(path, 0, NULL), *limits = json_object_get(top, "tmpdir-rate");
     OK(json_object_size(top) == 1, "what was measured and did not fail is recorded");
     OK(number_of(limits, "mb_per_s", "limit") == 140 &&
@@ -274,7 +280,7 @@ static void test_record(void) {
        "a rate of a file system by three tenths worse");
     OK(number_of(limits, "fsync_ms", "limit") == 4, "a time that does not vary by a factor of two");
     json_decref(top);
-    OK_STATUS(chex_check_expected_read(path, &e, &err), CHEX_OK, err, NULL);
+    OK_STATUS(chex_check_expected_read(path, "", &e, &err), CHEX_OK, err, NULL);
     struct chex_check_result r = merged[1];
     chex_check_expected_apply(e, &chex_check_tmpdir_rate, &r);
     OK(r.verdict == CHEX_PASS, "the same node passes");
@@ -288,7 +294,7 @@ static void test_record(void) {
     chex_check_expected_destroy(e);
     report.count = 1;
     unlink(path);
-    OK_STATUS(chex_check_expected_write(path, &report, &err), CHEX_E_USAGE, err,
+    OK_STATUS(chex_check_expected_write(path, &report, &c, &err), CHEX_E_USAGE, err,
               "nothing was measured");
     OK(!chex_fs_exists(path), "and nothing is written");
     free(path);
@@ -569,8 +575,7 @@ static struct chex_check_report run(int level, uint64_t timeout_ms) {
     struct chex_error err = {0};
     struct chex_group *group = NULL;
     BAIL_UNLESS(chex_group_of_launch(&launch, timeout_ms, &group, &err) == CHEX_OK, "%s", err.text);
-    OK_STATUS(chex_check_run(stages, &c, NULL, timeout_ms, group, &report, &err), CHEX_OK, err,
-              NULL);
+    OK_STATUS(chex_check_run(stages, &c, timeout_ms, group, &report, &err), CHEX_OK, err, NULL);
     chex_group_destroy(group);
     return report;
 }
