@@ -62,7 +62,7 @@ void chex_normal_fill(uint64_t seed, uint64_t item, float std, float *w, size_t 
         const size_t count = to - from < 2 * BLOCK ? to - from : 2 * BLOCK, pairs = (count + 1) / 2;
         uint32_t turn[BLOCK];
         double n[BLOCK];
-        float value[2 * BLOCK];
+        float value[2 * BLOCK] = {0};
         for (size_t i = 0; i < pairs; i++) {
             const struct chex_rng4 r =
                 chex_rng(seed, CHEX_RNG_INIT, item, (uint32_t)(from / 2 + i));
