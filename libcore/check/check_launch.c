@@ -14,18 +14,18 @@
 static void probe_launch(const struct chex_check_context *c, struct chex_check_result *r) {
     const struct chex_launch *l = c->launch;
     const int left_out = chex_launch_tasks_left_out(l);
-    chex_check_expect(r, "%s", getenv("SLURM_JOB_ID") ? "pmix, every task" : "any");
+    chex_check_expect(r, "%s", getenv("SLURM_JOB_ID") ? "every task" : "any");
     if (c->launch_error) {
         chex_check_found(r, "%s", c->launch_error->text);
         chex_check_worsen(r, CHEX_FAIL,
                           c->launch_error->status == CHEX_E_NODE ? CHEX_FAULT_NODE
                                                                  : CHEX_FAULT_USER,
-                          "start with srun --mpi=pmix");
+                          "start with srun --mpi=pmix or srun --mpi=pmi2");
         return;
     }
-    chex_check_found(r, "%s, %d rank%s on %d node%s%s%s", l->method, l->size,
-                     l->size == 1 ? "" : "s", l->nodes, l->nodes == 1 ? "" : "s",
-                     l->job_id[0] ? ", job " : "", l->job_id);
+    chex_check_found(r, "%s%s%s%s, %d rank%s on %d node%s%s%s", l->method, l->why[0] ? " (" : "",
+                     l->why, l->why[0] ? ")" : "", l->size, l->size == 1 ? "" : "s", l->nodes,
+                     l->nodes == 1 ? "" : "s", l->job_id[0] ? ", job " : "", l->job_id);
     if (left_out)
         chex_check_worsen(r, CHEX_WARN, CHEX_FAULT_USER,
                           "the job has %d tasks, but this is one process: start it with srun",

@@ -38,10 +38,11 @@ static void *watch(void *arg) {
     pthread_mutex_unlock(&g->lock);
     if (ended)
         return NULL;
-    chex_err("%s does not return%s: this rank ends", g->what,
-             gone ? ": the PMIx server of this node is gone (mpirun or Slurm's step daemon has "
-                    "ended)"
-                  : "");
+    chex_err(
+        "%s does not return%s: this rank ends", g->what,
+        gone ? ": the launcher's server of this node is gone (mpirun or Slurm's step daemon has "
+               "ended)"
+             : "");
     _exit(CHEX_E_LOST);
 }
 

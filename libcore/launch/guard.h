@@ -2,7 +2,7 @@
  *
  * Ends the process if a library hangs because the launcher has ended.
  *
- * MPI_Init and MPI_Finalize talk to the PMIx server without a time limit. If mpirun is killed
+ * MPI_Init and MPI_Finalize talk to the launcher's server without a time limit. If mpirun is killed
  * meanwhile, they may never return, and no other thread can interrupt them.
  */
 #ifndef CHEX_LAUNCH_GUARD_H

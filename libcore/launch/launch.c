@@ -19,6 +19,7 @@ static const struct chex_launch_method *const methods[] = {
 #ifndef CHEXNET_NO_PMIX /* build of the engine only: tests/gpu/CMakeLists.txt */
     &chex_launch_pmix,
 #endif
+    &chex_launch_pmi2,
     &chex_launch_slurm,
     &chex_launch_single,
 };
@@ -63,9 +64,14 @@ bool chex_launch_sits_out(const char *work) {
 static enum chex_status init_by(const struct chex_launch_method *method, struct chex_launch *launch,
                                 struct chex_error *err) {
     struct chex_launch made = {.method = method->name, .impl = method};
-    CHEX_TRY(method->init(&made, err));
-    *launch = made;
-    return CHEX_OK;
+    if (method->why)
+        method->why(made.why, sizeof made.why);
+    const enum chex_status st = method->init(&made, err);
+    if (st == CHEX_OK)
+        *launch = made;
+    else
+        free(made.came);
+    return st;
 }
 
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err) {
@@ -110,6 +116,51 @@ enum chex_status chex_launch_collect(struct chex_launch *launch, const char *key
     return CHEX_OK;
 }
 
+enum chex_status chex_launch_with_key(chex_launch_gather_fn fn, struct chex_launch *launch,
+                                      const char *name, const void *mine, size_t bytes,
+                                      void *all_out, uint64_t timeout_ms, struct chex_error *err) {
+    char key[64];
+    if (launch->broken)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s: not started, because an earlier exchange failed", name);
+    snprintf(key, sizeof key, "chexnet.%u.%.27s", launch->round++, name);
+    const enum chex_status st = fn(launch, name, key, mine, bytes, all_out, timeout_ms, err);
+    launch->broken = st != CHEX_OK;
+    return st;
+}
+
+enum { NAMED_RANKS = 8 }; /* in one message; fewer if their nodes have long names */
+
+enum chex_status chex_launch_lost(const struct chex_launch *launch, const char *name,
+                                  const char *unknown, uint64_t timeout_ms,
+                                  struct chex_error *err) {
+    const double s = (double)timeout_ms / 1e3;
+    char who[384] = "", node[CHEX_HOST_BYTES];
+    int missing = 0, named = 0;
+    size_t at = 0;
+    for (int r = 0; launch->came && r < launch->size; r++) {
+        if (r == launch->rank || launch->came[r] || ++missing > NAMED_RANKS || at > sizeof who / 2)
+            continue;
+        named++;
+        chex_launch_host(launch, r, node, sizeof node);
+        int n = snprintf(who + at, sizeof who - at, "%s%d (%s)", missing == 1 ? "rank " : ", ", r,
+                         node);
+        at = n > 0 && (size_t)n < sizeof who - at ? at + (size_t)n : sizeof who - 1;
+    }
+    if (missing > named)
+        snprintf(who + at, sizeof who - at, " and %d more", missing - named);
+    if (!launch->came)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s of %d ranks did not end within %.1f s, %s", name,
+                              launch->size, s, unknown);
+    if (missing == 0)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s did not end within %.1f s, though every rank came to it",
+                              name, s);
+    return chex_error_set(err, CHEX_E_LOST, "%s of %d did not come to exchange %s within %.1f s",
+                          who, launch->size, name, s);
+}
+
 bool chex_launch_can_lookup(const struct chex_launch *launch) {
     return launch->size > 1 && launch->impl && launch->impl->lookup;
 }
@@ -140,6 +191,8 @@ void chex_launch_host(const struct chex_launch *launch, int rank, char *buf, siz
 void chex_launch_finish(struct chex_launch *launch) {
     if (launch->impl && launch->impl->finish)
         launch->impl->finish(launch);
+    free(launch->came);
+    launch->came = NULL;
     launch->impl = NULL;
 }
 

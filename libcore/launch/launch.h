@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rank, size and node of this process, from PMIx, from Slurm's environment or for a single process.
+ * Rank, size and node of this process, from PMIx, PMI, Slurm's environment or for a single process.
  * Small exchanges at start-up that need no collective library.
  *
  * A launch method is one file and one line in the table of launch.c. This header includes no PMIx
@@ -18,13 +18,16 @@
 enum { CHEX_HOST_BYTES = 64 };
 
 struct chex_launch {
-    const char *method; /* "pmix", "slurm" (environment only), "single" */
+    const char *method; /* "pmix", "pmi2", "slurm" (environment only), "single" */
+    char why[96];       /* why this method and not another one; "": it comes first */
     int rank, size;
     int local_rank, local_size; /* on this node */
     int node, nodes;
     char host[CHEX_HOST_BYTES]; /* Slurm's node name if Slurm gives one, else the host name */
     char job_id[32];            /* "" outside a job */
-    const bool *came; /* (size) which ranks came to the exchange that failed; NULL: unknown */
+    bool *came;     /* (size) which ranks came to the exchange that failed; NULL: unknown */
+    unsigned round; /* of exchanges, the same on all ranks */
+    bool broken;    /* an exchange failed: no further collective call */
     const struct chex_launch_method *impl;
     void *self;
 };
@@ -34,6 +37,8 @@ struct chex_launch_method {
     const char *rank_variable; /* environment variable; NULL: the method starts one process only */
     /* Whether this method started this process. Looks at the environment only. */
     bool (*present)(void);
+    /* Writes the text of `why`. NULL: it is empty. */
+    void (*why)(char *buf, size_t size);
     /* Fills `launch`. Every rank calls it. */
     enum chex_status (*init)(struct chex_launch *launch, struct chex_error *err);
     /* All-gather of `bytes` bytes per rank (the same number on all ranks).
@@ -63,9 +68,9 @@ struct chex_launch_method {
     bool (*gone)(void);
 };
 
-/* Uses the first method that is present: PMIx, Slurm, single.
+/* Uses the first method that is present: PMIx, PMI, Slurm, single.
  * - Call it before any thread starts. The caller owns `launch`.
- * - CHEX_E_ENV: srun started several tasks without a usable PMIx. The text names the remedy (srun
+ * - CHEX_E_ENV: srun started several tasks without PMIx and PMI. The text names the remedy (srun
  *   --mpi=pmix). */
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err);
 
@@ -89,7 +94,7 @@ int chex_launch_env_rank(void);
 bool chex_launch_sits_out(const char *work);
 
 /* All-gather of `bytes` bytes per rank; also a barrier. Collective.
- * - key: name of the exchange (letters). Each call adds a counter, so every PMIx key is new.
+ * - key: name of the exchange (letters). Each call adds a counter, so every key is new.
  * - With one rank it copies. */
 enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
                                       size_t bytes, void *all_out, uint64_t timeout_ms,
@@ -116,7 +121,8 @@ bool chex_launch_can_lookup(const struct chex_launch *launch);
 
 /* Publishes `bytes` bytes (at least 1) under `key`.
  * - This rank must not have used `key` before.
- * - The data stays at this node's daemon until a rank looks it up, and is kept until the job ends.
+ * - PMIx: the data stays at this node's daemon until a rank looks it up. PMI: srun or mpiexec has
+ *   it. It is kept until the job ends.
  */
 enum chex_status chex_launch_publish(struct chex_launch *launch, const char *key, const void *mine,
                                      size_t bytes, struct chex_error *err);

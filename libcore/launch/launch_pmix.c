@@ -52,7 +52,6 @@
 enum {
     NAMING_MS = 1000,     /* how long to look for the ranks that are missing */
     FINISH_MS = 600000,   /* the last exchange; another rank may still write its results */
-    NAMED_RANKS = 8,      /* in one message; fewer if their nodes have long names */
     POLL_FIRST_US = 500,  /* pause between two requests for the same value: first ... */
     POLL_LAST_US = 50000, /* ... and longest */
     KEY_BYTES = 128,
@@ -60,7 +59,6 @@ enum {
     CHECK_MS = 30000,  /* pause between two checks that the server is alive */
     START_MS = 120000, /* PMIx_Init and the job's rank and size, from the server of this node */
     END_MS = 5000,     /* publish, PMIx_Abort and PMIx_Finalize, which must not delay the end */
-    ASK_MS = 4000,     /* Slurm's answer which nodes have left the step */
     FIRST_MS = 3000,   /* head start of local rank 0 in asking for it */
     SPOKEN_MS = 1000,  /* before PMIx_Abort: srun ends at once and loses output on its way to it */
     GONE_MS = 200,     /* pause between two checks of server_gone */
@@ -73,9 +71,6 @@ static atomic_bool server_silent;
 
 struct pmix_self {
     pmix_proc_t me;
-    unsigned round;     /* of exchanges, the same on all ranks */
-    bool broken;        /* an exchange failed: no further collective call */
-    bool *came;         /* (size) which ranks came to that exchange, or NULL */
     atomic_bool *ended; /* (size) ranks whose node has left the step; it never comes back */
 };
 
@@ -610,53 +605,13 @@ static bool slurm_step(const struct pmix_self *self, char *job, char *step) {
     return sscanf(self->me.nspace, "slurm.pmix.%15[0-9].%15[0-9]", job, step) == 2;
 }
 
-/* The other nodes of ranks [from, to) that were not found ended before. node_of[r - from] is the
- * index of the rank's node, or -1. Returns the count. */
-static int list_nodes(const struct chex_launch *launch, int from, int to,
-                      char (*nodes)[CHEX_HOST_BYTES], int *node_of) {
-    const struct pmix_self *self = launch->self;
-    int count = 0;
-    for (int r = from; r < to; r++) {
-        int k = 0;
-        node_of[r - from] = -1;
-        if (r == launch->rank || atomic_load(&self->ended[r]))
-            continue;
-        served_host(self, r, nodes[count], sizeof nodes[count]);
-        if (strchr(nodes[count], ' ') || strcmp(nodes[count], launch->host) == 0)
-            continue;
-        while (strcmp(nodes[k], nodes[count]) != 0)
-            k++;
-        node_of[r - from] = k;
-        count += k == count;
-    }
-    return count;
-}
-
-/* Marks the ranks of [from, to) whose nodes have left the step. *known_out: Slurm has answered, or
- * there is no other node. Not under mpirun: it ends the job when it loses a daemon. */
+/* Marks the ranks of [from, to) whose nodes have left the step. Not under mpirun: it ends the job
+ * when it loses a daemon. */
 static int find_ended(const struct chex_launch *launch, int from, int to, bool *known_out) {
     struct pmix_self *self = launch->self;
-    const size_t ranks = (size_t)(to - from);
-    char job[16], step[16], (*nodes)[CHEX_HOST_BYTES] = calloc(ranks + 1, sizeof *nodes);
-    int *node_of = calloc(ranks + 1, sizeof *node_of), found = 0;
-    bool *ended = calloc(ranks + 1, sizeof *ended);
-    *known_out = false;
-    if (nodes && node_of && ended) {
-        const int count = list_nodes(launch, from, to, nodes, node_of);
-        *known_out =
-            count == 0 || !slurm_step(self, job, step) ||
-            chex_slurm_step_ended(job, step, launch->host, (const char(*)[CHEX_HOST_BYTES])nodes,
-                                  count, ASK_MS, ended);
-        for (int r = from; r < to; r++)
-            if (node_of[r - from] >= 0 && ended[node_of[r - from]])
-                atomic_store(&self->ended[r], true);
-    }
-    for (int r = from; r < to; r++)
-        found += atomic_load(&self->ended[r]);
-    free(nodes);
-    free(node_of);
-    free(ended);
-    return found;
+    char job[16], step[16];
+    return chex_slurm_step_find_ended(launch, slurm_step(self, job, step) ? job : NULL, step, from,
+                                      to, self->ended, known_out);
 }
 
 static int ended(const struct chex_launch *launch, int from, int to, bool *ended_out) {
@@ -702,50 +657,18 @@ static bool *find_came(const struct chex_launch *launch, const char *key) {
     return came;
 }
 
-/* After the deadline: finds the ranks that have published no value. Writes "rank 3 (n1), 5 (n2) and
- * 7 more". Returns how many; -1: unknown. */
-static int name_missing(const struct chex_launch *launch, const char *key, char *buf, size_t size) {
-    struct pmix_self *self = launch->self;
-    bool *came = find_came(launch, key);
-    int missing = 0, named = 0;
-    size_t at = 0;
-    buf[0] = '\0';
-    for (int r = 0; came && r < launch->size; r++) {
-        if (r == launch->rank || came[r] || ++missing > NAMED_RANKS || at > size / 2)
-            continue;
-        named++;
-        char node[CHEX_HOST_BYTES];
-        host(launch, r, node, sizeof node);
-        int n = snprintf(buf + at, size - at, "%s%d (%s)", missing == 1 ? "rank " : ", ", r, node);
-        at = n > 0 && (size_t)n < size - at ? at + (size_t)n : size - 1;
-    }
-    if (missing > named)
-        snprintf(buf + at, size - at, " and %d more", missing - named);
-    free(self->came);
-    self->came = came;
-    return came ? missing : -1;
-}
-
-static enum chex_status lost(const struct chex_launch *launch, const char *name, const char *key,
+static enum chex_status lost(struct chex_launch *launch, const char *name, const char *key,
                              uint64_t timeout_ms, struct chex_error *err) {
-    char who[384];
     if (atomic_load(&server_gone) || atomic_load(&server_silent))
         return server_lost_error(err, name);
-    int missing = name_missing(launch, key, who, sizeof who);
-    if (missing < 0)
-        return chex_error_set(err, CHEX_E_LOST,
-                              "exchange %s of %d ranks did not end within %.1f s, and ranks of "
-                              "several nodes do not answer; if a task has ended, srun names it",
-                              name, launch->size, (double)timeout_ms / 1e3);
-    if (missing == 0)
-        return chex_error_set(err, CHEX_E_LOST,
-                              "exchange %s did not end within %.1f s, though every rank came to it",
-                              name, (double)timeout_ms / 1e3);
-    return chex_error_set(err, CHEX_E_LOST, "%s of %d did not come to exchange %s within %.1f s",
-                          who, launch->size, name, (double)timeout_ms / 1e3);
+    launch->came = find_came(launch, key);
+    return chex_launch_lost(launch, name,
+                            "and ranks of several nodes do not answer; if a task has ended, srun "
+                            "names it",
+                            timeout_ms, err);
 }
 
-static enum chex_status gather(const struct chex_launch *launch, const char *name, const char *key,
+static enum chex_status gather(struct chex_launch *launch, const char *name, const char *key,
                                const void *mine, size_t bytes, unsigned char *all,
                                uint64_t timeout_ms, struct chex_error *err) {
     const uint64_t deadline_ns = chex_clock_in_ms(timeout_ms);
@@ -774,10 +697,9 @@ static enum chex_status gather(const struct chex_launch *launch, const char *nam
 
 enum { COLLECT_RANKS = 64 }; /* that rank 0 asks at a time */
 
-static enum chex_status gather_at_0(const struct chex_launch *launch, const char *name,
-                                    const char *key, const void *mine, size_t bytes,
-                                    unsigned char *all, uint64_t timeout_ms,
-                                    struct chex_error *err) {
+static enum chex_status gather_at_0(struct chex_launch *launch, const char *name, const char *key,
+                                    const void *mine, size_t bytes, unsigned char *all,
+                                    uint64_t timeout_ms, struct chex_error *err) {
     const uint64_t deadline_ns = chex_clock_in_ms(timeout_ms);
     bool came[COLLECT_RANKS];
     if (launch->rank != 0)
@@ -794,35 +716,16 @@ static enum chex_status gather_at_0(const struct chex_launch *launch, const char
     return CHEX_OK;
 }
 
-/* Gathers under a key that was never used before. */
-static enum chex_status with_new_key(
-    enum chex_status (*fn)(const struct chex_launch *launch, const char *name, const char *key,
-                           const void *mine, size_t bytes, unsigned char *all, uint64_t timeout_ms,
-                           struct chex_error *err),
-    struct chex_launch *launch, const char *name, const void *mine, size_t bytes, void *all_out,
-    uint64_t timeout_ms, struct chex_error *err) {
-    struct pmix_self *self = launch->self;
-    char key[KEY_BYTES];
-    if (self->broken)
-        return chex_error_set(err, CHEX_E_LOST,
-                              "exchange %s: not started, because an earlier exchange failed", name);
-    snprintf(key, sizeof key, "chexnet.%u.%.64s", self->round++, name);
-    const enum chex_status st = fn(launch, name, key, mine, bytes, all_out, timeout_ms, err);
-    self->broken = st != CHEX_OK;
-    launch->came = self->came;
-    return st;
-}
-
 static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
                                  size_t bytes, void *all_out, uint64_t timeout_ms,
                                  struct chex_error *err) {
-    return with_new_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
+    return chex_launch_with_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
 }
 
 static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
                                 size_t bytes, void *all_out, uint64_t timeout_ms,
                                 struct chex_error *err) {
-    return with_new_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
+    return chex_launch_with_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
 }
 
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
@@ -839,9 +742,8 @@ static pmix_status_t call_abort(void *arg) {
 }
 
 static void abort_all(struct chex_launch *launch, int status) {
-    struct pmix_self *self = launch->self;
     pmix_status_t rc;
-    self->broken = true;
+    launch->broken = true;
     abort_status = status;
     chex_clock_sleep_ms(SPOKEN_MS);
     (void)call_within(call_abort, NULL, chex_clock_in_ms(END_MS), &rc);
@@ -854,7 +756,7 @@ static void finish(struct chex_launch *launch) {
     unsigned char none = 0, *all = malloc((size_t)launch->size);
     char job[16], step[16];
     bool came;
-    if (launch->size > 1 && all && !self->broken) {
+    if (launch->size > 1 && all && !launch->broken) {
         if (exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
             chex_warn("%s", err.text);
         /* PRRTE 3 does not answer a request for a value of a rank that has ended. */
@@ -864,16 +766,14 @@ static void finish(struct chex_launch *launch) {
     free(all);
     int kept = stdout_to_stderr();
     pmix_status_t rc;
-    const bool sound = !self->broken && !atomic_load(&server_gone);
+    const bool sound = !launch->broken && !atomic_load(&server_gone);
     const bool ended =
         call_within(call_finalize, NULL, chex_clock_in_ms(sound ? SERVER_MS : END_MS), &rc);
     stdout_restore(kept);
-    free(self->came);
     if (ended) {
         free(self->ended);
         free(self);
     }
-    launch->came = NULL;
     launch->self = NULL;
 }
 

@@ -18,6 +18,8 @@
 #include "base/clock.h"
 #include "base/module.h"
 
+enum { ASK_MS = 4000 }; /* Slurm's answer which nodes have left the step */
+
 extern char **environ;
 
 /* Starts the program; its standard output goes to *fd_out. Returns its process number, or -1. */
@@ -97,4 +99,50 @@ bool chex_slurm_step_ended(const char *job, const char *step, const char *own,
     free(answers);
     free(program);
     return known;
+}
+
+/* The other nodes of ranks [from, to) that were not found ended before. node_of[r - from] is the
+ * index of the rank's node, or -1. Returns the count. */
+static int list_nodes(const struct chex_launch *launch, int from, int to, const atomic_bool *ended,
+                      char (*nodes)[CHEX_HOST_BYTES], int *node_of) {
+    int count = 0;
+    for (int r = from; r < to; r++) {
+        int k = 0;
+        node_of[r - from] = -1;
+        if (r == launch->rank || atomic_load(&ended[r]))
+            continue;
+        chex_launch_host(launch, r, nodes[count], sizeof nodes[count]);
+        if (strchr(nodes[count], ' ') || strcmp(nodes[count], launch->host) == 0)
+            continue;
+        while (strcmp(nodes[k], nodes[count]) != 0)
+            k++;
+        node_of[r - from] = k;
+        count += k == count;
+    }
+    return count;
+}
+
+int chex_slurm_step_find_ended(const struct chex_launch *launch, const char *job, const char *step,
+                               int from, int to, atomic_bool *ended, bool *known_out) {
+    const size_t ranks = (size_t)(to - from);
+    char(*nodes)[CHEX_HOST_BYTES] = calloc(ranks + 1, sizeof *nodes);
+    int *node_of = calloc(ranks + 1, sizeof *node_of), found = 0;
+    bool *left = calloc(ranks + 1, sizeof *left);
+    *known_out = false;
+    if (nodes && node_of && left) {
+        const int count = list_nodes(launch, from, to, ended, nodes, node_of);
+        *known_out =
+            count == 0 || !job || !step ||
+            chex_slurm_step_ended(job, step, launch->host, (const char(*)[CHEX_HOST_BYTES])nodes,
+                                  count, ASK_MS, left);
+        for (int r = from; r < to; r++)
+            if (node_of[r - from] >= 0 && left[node_of[r - from]])
+                atomic_store(&ended[r], true);
+    }
+    for (int r = from; r < to; r++)
+        found += atomic_load(&ended[r]);
+    free(nodes);
+    free(node_of);
+    free(left);
+    return found;
 }

@@ -5,6 +5,7 @@
 #ifndef CHEX_LAUNCH_SLURM_STEP_H
 #define CHEX_LAUNCH_SLURM_STEP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,5 +20,12 @@
 bool chex_slurm_step_ended(const char *job, const char *step, const char *own,
                            const char (*nodes)[CHEX_HOST_BYTES], int count, uint64_t wait_ms,
                            bool *ended_out);
+
+/* Marks the ranks of [from, to) whose nodes have left the step, in ended[0, size). Returns how many
+ * ranks are marked.
+ * - job NULL: this is no step of Slurm.
+ * - known_out: Slurm has answered, or there is no other node, or no step. */
+int chex_slurm_step_find_ended(const struct chex_launch *launch, const char *job, const char *step,
+                               int from, int to, atomic_bool *ended, bool *known_out);
 
 #endif

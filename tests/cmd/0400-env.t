@@ -11,7 +11,7 @@ field() {
 expect_status 0 chex-env -v
 like "$(out)" "^check +verdict +found$" "the table has its head"
 like "$(out)" "^hdf5 +pass +[0-9]+\.[0-9]+\.[0-9]+$" "a library's version"
-like "$(out)" "^launch +pass +single, 1 rank on 1 node$" "the launch method"
+like "$(out)" "^launch +pass +single \(not a task of srun, mpirun or mpiexec\), 1 rank on 1 node$" "the launch method and why"
 like "$(out)" "^rank 0/1, " "one line a rank"
 like "$(out)" "^fit to train: [0-9]+ passed, [0-9]+ warned, 0 failed, [0-9]+ skipped; 1 rank on 1 node$" "the sum"
 unlike "$(out)" $'\033' "no colour in a file"
