@@ -139,6 +139,9 @@ struct chex_check {
     const char *(*count)(const char *root, struct json_t *counts_out);
     double (*most_a_day)(const char *name); /* a tenth of it warns, more fails */
     bool since_boot; /* judges counts without a record too, and the growth itself, not its rate */
+    /* `found` is KIND: DIGEST. --record writes it with the version of chexnet. Only answers of the
+     * same version and kind are compared with it. */
+    bool is_digest;
 };
 
 extern const struct chex_check *const chex_checks[]; /* NULL-terminated */

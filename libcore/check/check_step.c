@@ -78,7 +78,17 @@ static void report_bits(const struct chex_check_context *c, const struct chex_st
         chex_check_skip(r, "no step was run");
         return;
     }
-    chex_check_found(r, "%s%s%s: %016" PRIx64, s->how, than, on, s->digest);
+    uint64_t want = s->digest;
+    const bool known = on[0] || chex_step_known_digest(s->how, &want);
+    chex_check_found(r, "%s%s%s%s: %016" PRIx64, s->how, known ? "" : ", none on record", than, on,
+                     s->digest);
+    if (s->digest != want) {
+        chex_check_expect(r, "%016" PRIx64 ", as each processor of this kind computes it", want);
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_NODE,
+                          "a processor or memory of this node is faulty: leave it out with "
+                          "--exclude=%s, drain it, test it",
+                          c->launch->host);
+    }
     if (s->odd) {
         chex_check_found(r, "%s%s%s: step %d of %d computed other bits from the same input", s->how,
                          than, on, s->odd, s->repeats);
@@ -152,7 +162,7 @@ static void across_gpu_bits(const struct chex_check_record *records,
 
 CHEX_CHECK(step_bits, .name = "step-bits", .question = "does every step give the same bits?",
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_bits,
-           .across = across_bits, .level = 2);
+           .across = across_bits, .level = 2, .is_digest = true);
 
 CHEX_CHECK(gpu_step_bits, .name = "gpu-step-bits",
            .question = "does every step on GPUs of one kind give the same bits?",

@@ -7,7 +7,9 @@
  * generator, one pass and one Adam update. What an engine writes depends only on state and batch
  * (engine/engine.h). All steps of all ranks with the same variant and precision therefore have the
  * same digest, for any number of threads. A different digest means that a processor or its memory
- * is faulty.
+ * is faulty. It does not depend on the compiler or the C library (gcc 12 and 14, clang 14; glibc
+ * 2.36 and 2.41, with and without FMA), so share/step-bits.txt has the digest of each variant of
+ * the cpu engine.
  */
 #ifndef CHEX_CHECK_STEP_H
 #define CHEX_CHECK_STEP_H
@@ -42,6 +44,17 @@ const struct chex_engine *chex_step_engine(const struct chex_step *s);
  * If the first takes more than max_s seconds, it is the only one. */
 enum chex_status chex_step_run(struct chex_step *s, double seconds, double max_s,
                                struct chex_step_result *out, struct chex_error *err);
+
+/* How a line of share/step-bits.txt begins on this architecture. The bits of the variant "generic"
+ * differ: where every processor fuses a multiplication and an addition, it does. */
+#ifdef __x86_64__
+#define CHEX_STEP_ARCH "x86-64 "
+#else
+#define CHEX_STEP_ARCH "other "
+#endif
+
+/* The digest of a correct step of `how`, from share/step-bits.txt. False: it has none. */
+bool chex_step_known_digest(const char *how, uint64_t *digest_out);
 
 /* Result of steps with summed gradients. As in training, buckets are summed while backward still
  * runs, by the method that the engine selects (NCCL between GPUs). */

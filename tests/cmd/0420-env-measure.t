@@ -33,6 +33,8 @@ if have python3 && ! without PYTHON; then
     python3 - json good.json <<'END'
 import json, sys
 top, good = (json.load(open(f)) for f in sys.argv[1:])
+bits = next(c["found"] for c in top["checks"] if c["name"] == "step-bits")
+assert good["step-bits"] == "chexnet %s, %s" % (top["version"], bits)
 good = {name: limits for name, limits in good.items() if "limit" in str(limits)}
 figures = {c["name"]: c["figures"] for c in top["checks"] if "figures" in c}
 assert figures == top["ranks"][0]["figures"] and good.keys() == figures.keys() - {"fabric-ports"}

@@ -16,6 +16,7 @@
 #include "check/compare.h"
 #include "check/disturb.h"
 #include "check/load.h"
+#include "check/measure.h"
 #include "check/outlier.h"
 #include "check/prober.h"
 #include "check/step.h"
@@ -338,6 +339,78 @@ static void test_bits(void) {
        "among another kind, too: %s", r.found);
 }
 
+/* The answer of the check to steps with this digest. */
+static struct chex_check_result bits_of(const char *how, uint64_t digest) {
+    struct chex_measure m = {.cpu_steps = {.repeats = 2, .digest = digest}};
+    const struct chex_launch here = {.host = "n7"};
+    const struct chex_check_context c = {.launch = &here, .measure = &m};
+    struct chex_check_result r = {0};
+    snprintf(m.cpu_steps.how, sizeof m.cpu_steps.how, "%s", how);
+    chex_check_step_bits.probe(&c, &r);
+    return r;
+}
+
+static struct chex_check_result expected_bits(const char *want, const char *text) {
+    struct chex_check_result r = {.fault = CHEX_FAULT_NODE};
+    struct chex_check_expected *e = NULL;
+    struct chex_error err = {0};
+    char *path = chex_fs_join(scratch, "bits.json");
+    write_text(path, want);
+    snprintf(r.found, sizeof r.found, "%s", text);
+    OK_CALL(chex_check_expected_read(path, "", &e, &err));
+    chex_check_expected_apply(e, &chex_check_step_bits, &r);
+    chex_check_expected_destroy(e);
+    free(path);
+    return r;
+}
+
+static void test_known_bits(void) {
+    static const char how[] = "cpu avx2, fp32";
+    uint64_t known = 0;
+    if (!chex_step_known_digest(how, &known)) {
+        OK(strcmp(CHEX_STEP_ARCH, "x86-64 ") != 0, "this architecture has no digests");
+        return;
+    }
+    OK(!chex_step_known_digest("cpu gener", &known) && !chex_step_known_digest("", &known) &&
+           !chex_step_known_digest("#", &known),
+       "other texts have none");
+    OK(bits_of(how, known).verdict == CHEX_PASS, "a machine alone passes with that digest");
+    struct chex_check_result r = bits_of(how, known + 1);
+    OK(r.verdict == CHEX_FAIL && r.fault == CHEX_FAULT_NODE &&
+           strtoull(strrchr(r.found, ':') + 1, NULL, 16) == known + 1 &&
+           strtoull(r.expected, NULL, 16) == known && strstr(r.remedy, "--exclude=n7"),
+       "another one fails the node, with both digests: %s; %s", r.found, r.expected);
+    r = bits_of("cpu new, fp32", 7);
+    OK(r.verdict == CHEX_PASS &&
+           strcmp(r.found, "cpu new, fp32, none on record: 0000000000000007") == 0,
+       "a variant without a digest is stated: %s", r.found);
+    struct chex_check_report report = {
+        .checks = (const struct chex_check *[]){&chex_check_step_bits}, .count = 1, .merged = &r};
+    struct chex_error err = {0};
+    char *path = chex_fs_join(scratch, "digest.json"), *text = NULL;
+    const struct chex_launch here = {0};
+    const struct chex_check_context c = {.launch = &here};
+    report.all = &r;
+    OK_CALL(chex_check_expected_write(path, &report, &c, &err));
+    OK_CALL(chex_fs_read(path, 1000, &text, NULL, &err));
+    OK(strstr(text,
+              "\"chexnet " CHEXNET_VERSION ", cpu new, fp32, none on record: 0000000000000007\""),
+       "the digest is recorded with version and kind");
+    OK(expected_bits(text, r.found).verdict == CHEX_PASS, "the same digest passes");
+    OK(expected_bits(text, "cpu new, fp32, none on record: 8").verdict == CHEX_FAIL,
+       "another digest of the same kind fails");
+    OK(expected_bits(text, "cpu avx2, fp32: 8").verdict == CHEX_PASS &&
+           expected_bits("{\"step-bits\": \"chexnet 0.0.1, cpu avx2, fp32: 7\"}",
+                         "cpu avx2, fp32: 8")
+                   .verdict == CHEX_PASS,
+       "a record of another kind or version is not compared");
+    OK(expected_bits("{\"step-bits\": \"cpu avx2, fp32: 7\"}", "cpu avx2, fp32: 8").verdict ==
+           CHEX_FAIL,
+       "a text without a version must be the same");
+    free(text);
+    free(path);
+}
+
 /* ---- the kernel's counts ---- */
 
 static void put(const char *name, const char *text) {
@@ -513,6 +586,63 @@ static void test_step(void) {
     OK_STATUS(chex_step_create("nosuch", 1, NULL, &a, &err), CHEX_E_USAGE, err, "nosuch");
 }
 
+static const char *const variants[] = {"generic", "avx2", "avx512", "avx512bf16", "amx"};
+
+/* One step of a variant. False: this processor has it not. */
+static bool step_of(const char *variant, struct chex_step_result *r) {
+    struct chex_step *step = NULL;
+    struct chex_error err = {0};
+    char spec[32];
+    snprintf(spec, sizeof spec, "cpu:%s", variant);
+    if (chex_step_create(spec, 2, NULL, &step, &err) != CHEX_OK)
+        return false;
+    BAIL_UNLESS(chex_step_run(step, 0, 0, r, &err) == CHEX_OK, "%s", err.text);
+    chex_step_destroy(step);
+    return true;
+}
+
+static void test_step_bits(void) {
+    for (size_t i = 0; i < CHEX_COUNT(variants); i++) {
+        struct chex_step_result r;
+        uint64_t known = 0;
+        const bool may_lack =
+            strcmp(variants[i], "amx") == 0 || strcmp(CHEX_STEP_ARCH, "x86-64 ") != 0;
+        if (!step_of(variants[i], &r) || (may_lack && !chex_step_known_digest(r.how, &known)))
+            continue;
+        OK(chex_step_known_digest(r.how, &known) && r.digest == known,
+           "share/step-bits.txt has the digest of a step (%s: %016llx; its head says how to renew)",
+           r.how, (unsigned long long)r.digest);
+    }
+}
+
+/* share/step-bits.txt, with the digests of this processor's variants computed anew. If one has
+ * changed, lines of other variants and architectures are left out: they may be wrong now. */
+static int print_step_bits(void) {
+    struct chex_step_result r[CHEX_COUNT(variants)];
+    bool usable[CHEX_COUNT(variants)], changed = false;
+    char line[256], start[64];
+    FILE *f = fopen(SOURCE_DIR "/share/step-bits.txt", "r");
+    for (size_t i = 0; i < CHEX_COUNT(variants); i++) {
+        uint64_t known = 0;
+        usable[i] = step_of(variants[i], &r[i]);
+        changed = changed || (usable[i] &&
+                              !(chex_step_known_digest(r[i].how, &known) && known == r[i].digest));
+    }
+    while (f && fgets(line, sizeof line, f)) {
+        bool keep = line[0] == '#' || !changed;
+        for (size_t i = 0; i < CHEX_COUNT(variants); i++) {
+            const int n = snprintf(start, sizeof start, CHEX_STEP_ARCH "cpu %s, ", variants[i]);
+            keep = keep && !(usable[i] && strncmp(line, start, (size_t)n) == 0);
+        }
+        if (keep)
+            fputs(line, stdout);
+    }
+    for (size_t i = 0; i < CHEX_COUNT(variants); i++)
+        if (usable[i])
+            printf(CHEX_STEP_ARCH "%s: %016llx\n", r[i].how, (unsigned long long)r[i].digest);
+    return f && fclose(f) == 0 && fflush(stdout) == 0 ? 0 : 1;
+}
+
 /* ---- the stages ---- */
 
 static atomic_bool hangs;
@@ -613,8 +743,10 @@ static void test_stages(void) {
     chex_clock_sleep_ms(50); /* the late probe frees what it used */
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     struct chex_error err = {0};
+    if (argc > 1 && strcmp(argv[1], "--step-bits") == 0)
+        return print_step_bits();
     BAIL_UNLESS(mkdtemp(scratch), "no scratch folder");
     test_rule();
     test_compare();
@@ -623,11 +755,13 @@ int main(void) {
     test_margin();
     test_blame();
     test_bits();
+    test_known_bits();
     test_disturb();
     test_strain();
     test_load();
     test_storage();
     test_step();
+    test_step_bits();
     test_stages();
     chex_fs_remove_tree(scratch, &err);
     return tap_done();
