@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "launch/coll.h"
+#include "ras_server.h"
 #include "tap.h"
 
 /* The time of day is an hour ahead for whoever asks, and the kernel's is not: as if it was set back
@@ -132,9 +133,15 @@ static void stop_in_exchange(struct job *job, const char *name, int ahead) {
 
 static void check_stop_in_exchange(int log) {
     static struct job a, b;
+    struct ras_server nccl = {0};
     char said[4096];
     int warnings = 0;
+    ras_start(&nccl);
+    setenv("NCCL_RAS_ADDR", nccl.addr, 1);
     stop_in_exchange(&a, "a", 0);
+    OK(comes(log, "warn: NCCL:     The missing rank: 21\n"),
+       "a rank that reports a stall logs what NCCL says");
+    ras_stop(&nccl);
     stop_in_exchange(&b, "b", 1);
     OK(comes(log, "at step 8; ranks 2-3 on a1 do not answer (stopped, gone or cut off); "
                   "ranks 0-1 wait"),

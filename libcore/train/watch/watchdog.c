@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "train/watch/ras.h"
 
 enum {
     TICK_MS = 200,
@@ -31,6 +32,7 @@ enum {
     LOOK_MOST_MS = 3000,
     LATE_MS = 60000, /* after --stall-abort each rank ends the job alone */
     KEY_BYTES = 64,
+    NCCL_MS = 2000,
     KEPT_STARTS = 4, /* of stages; a reader that is later takes a stage for younger */
 };
 
@@ -173,6 +175,15 @@ static bool a_lower_rank_answers(struct chex_watchdog *w) {
     return false;
 }
 
+/* What NCCL says of the stall, if the gradients are summed by it. */
+static void log_nccl(const struct chex_watchdog *w) {
+    const struct chex_reduce *reduce = atomic_load(&w->reduce);
+    struct chex_reduce_facts facts = {.carrier = ""};
+    if (reduce)
+        chex_reduce_facts(reduce, &facts);
+    chex_ras_log(strcmp(facts.carrier, "nccl") == 0, NCCL_MS);
+}
+
 static void log_stall(struct chex_watchdog *w) {
     const uint64_t stage = w->keys[PRESENT].stage;
     const struct chex_stall stall = {.size = w->launch->size,
@@ -193,6 +204,7 @@ static void log_stall(struct chex_watchdog *w) {
     chex_stall_culprits(&stall, who + 2, sizeof who - 2);
     if (w->abort_ms && longest_ms > w->abort_ms) {
         chex_launch_host(w->launch, waiter, host, sizeof host);
+        log_nccl(w);
         give_up(w, waiter, host, m, who);
     }
     if (!w->warn_ms || longest_ms <= w->warn_ms || w->warned_stage == stage + 1)
@@ -200,6 +212,7 @@ static void log_stall(struct chex_watchdog *w) {
     w->warned_stage = stage + 1;
     chex_warn("no progress for %.0f s: %s%s", (double)m->silent_ms / 1e3,
               chex_stall_place(m, place, sizeof place), who);
+    log_nccl(w);
 }
 
 static void *scan(void *arg) {

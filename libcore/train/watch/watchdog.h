@@ -28,6 +28,7 @@
  *   - a dead rank: Slurm ends the step at once and names the task, before any limit. It may not if
  *     the rank was the only one of its node; then it is named as ended;
  *   - all ranks answer from the same phase: the network or a device hangs.
+ * After such a line the same rank logs what NCCL knows, if the run uses it (train/watch/ras.h).
  * If the launcher cannot publish (a single process), each rank reports only itself.
  */
 #ifndef CHEX_TRAIN_WATCH_WATCHDOG_H
