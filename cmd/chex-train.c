@@ -52,7 +52,9 @@ static enum chex_status restore_from_run(void *arg, const char *path, const json
 /* Prints the result of a run as JSON. Of best_val_auroc and best_loss one is null: the AUROC counts
  * if it was ever defined. */
 static enum chex_status print_end(const struct chex_train_config *c, const struct chex_position *at,
-                                  enum chex_status status, struct chex_error *err) {
+                                  const struct chex_energy *used, enum chex_status status,
+                                  struct chex_error *err) {
+    json_t *energy = chex_energy_json(used);
     const bool auroc = at->has_best && chex_best_is_auroc(at), loss = at->has_best && !auroc;
     return chex_result_print(
         stdout,
@@ -62,7 +64,8 @@ static enum chex_status print_end(const struct chex_train_config *c, const struc
                     CHEX_FIELD("best_epoch", at->has_best ? at->best_epoch : 0),
                     CHEX_FIELD_IF(auroc, "best_val_auroc", at->best_score),
                     CHEX_FIELD_IF(loss, "best_loss", -at->best_score),
-                    CHEX_FIELD_IF(at->has_best, "best", "best.h5")),
+                    CHEX_FIELD_IF(at->has_best, "best", "best.h5"),
+                    CHEX_FIELD_IF(energy, "energy", energy)),
         NULL, JSON_COMPACT, err);
 }
 
@@ -70,12 +73,14 @@ static enum chex_status print_end(const struct chex_train_config *c, const struc
 static enum chex_status train(const struct train_settings *s, const struct chex_train_world *world,
                               bool *together, struct chex_error *err) {
     struct chex_position end = {0};
+    struct chex_energy energy = {0};
     struct chex_train_world w = *world;
     w.end = &end;
+    w.energy = &energy;
     const enum chex_status st = chex_train_run(&s->config, &w, together, err);
     if (!s->common.json || w.launch->rank != 0 || (st != CHEX_OK && st != CHEX_E_PREEMPTED))
         return st;
-    const enum chex_status printed = print_end(&s->config, &end, st, err);
+    const enum chex_status printed = print_end(&s->config, &end, &energy, st, err);
     return printed == CHEX_OK ? st : printed;
 }
 

@@ -251,7 +251,8 @@ static const struct chex_opt options[] = {
            .help = "after this time without progress, end the job with status 7 (0s: never)"),
     OPTION_GROUP("Measuring"),
     OPTION("job-comment", FLAG, AT(config.job_comment),
-           .help = "at the end, write the images per second into the comment of the Slurm job"),
+           .help = "at the end, write the images per second and the energy into the comment of the "
+                   "Slurm job"),
     OPTION("timeline", STRING, AT(config.timeline), .metavar = "FILE",
            .help = "write a timeline of the last events of each rank, as Trace Event JSON for "
                    "Perfetto or chrome://tracing"),

@@ -583,6 +583,8 @@ static json_t *provenance_of(const struct evaluation *e, double loss) {
     }
     if (e->network.networks == 1)
         add_training(o, &e->network);
+    if (o && e->network.networks == 1 && e->network.about.training)
+        chex_training_energy(o, s->checkpoint);
     return o;
 }
 

@@ -73,6 +73,7 @@ struct process_info {
     X(lanes_max, (device_t, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth")                          \
     X(clock, (device_t, int, unsigned *), "nvmlDeviceGetMaxClockInfo")                             \
     X(bus, (device_t, unsigned *), "nvmlDeviceGetMemoryBusWidth")                                  \
+    X(energy, (device_t, unsigned long long *), "nvmlDeviceGetTotalEnergyConsumption")             \
     X(p2p, (device_t, device_t, int, int *), "nvmlDeviceGetP2PStatus")
 
 enum { REQUIRED = 6 };
@@ -165,6 +166,7 @@ static void read_state(const struct api *a, device_t d, struct chex_nvml_gpu *g)
         g->slowdowns = bits;
     value = 0;
     g->mig = ASK(mig, d, &value, &later) && value == 1;
+    g->energy_mj = !g->mig && ASK(energy, d, &bits) ? bits : 0;
     for (unsigned i = 0; i < MAX_LINKS; i++) {
         int up = 0;
         if (!ASK(link, d, i, &up))

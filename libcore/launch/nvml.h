@@ -28,6 +28,7 @@ struct chex_nvml_gpu {
     int links_up, links_down;                /* NVLink */
     int pcie_generation, pcie_width;         /* current link; an idle link slows down; 0: unknown */
     int pcie_generation_max, pcie_width_max; /* maximum of this GPU in this node */
+    uint64_t energy_mj; /* since the driver was loaded; 0: unknown, or a part (MIG) is used */
     double memory_bytes_per_s; /* theoretical, from memory clock and bus width; 0: unknown */
     int process_count;         /* compute processes on the GPU; can exceed CHEX_NVML_PROCESSES */
     struct {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/module.h"
+#include "base/text.h"
 #include "base/units.h"
 
 enum { TRIAL_S = 10 };
@@ -81,28 +82,38 @@ enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
     return lib->job(id, out, err);
 }
 
-static const char rate_mark[] = "chexnet-images-per-s=";
-
-/* Removes the earlier value with one blank after it. chexnet.sbatch may have put its count directly
- * after the number. */
-static void remove_rate(char *comment) {
-    char *own = strstr(comment, rate_mark);
+/* Removes NAME=NUMBER with one blank after it. chexnet.sbatch may have put its count directly after
+ * the number. */
+static void remove_number(char *comment, const char *name) {
+    char *own = strstr(comment, name);
     if (!own)
         return;
-    const char *rest = own + sizeof rate_mark - 1;
+    const char *rest = own + strlen(name);
     rest += strspn(rest, "0123456789.");
     rest += *rest == ' ';
     memmove(own, rest, strlen(rest) + 1);
 }
 
-enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, double images_per_s,
-                                       struct chex_error *err) {
+enum chex_status chex_slurm_write_use(const struct chex_slurm_library *lib, double images_per_s,
+                                      const struct chex_energy *energy, struct chex_error *err) {
+    const struct {
+        const char *name;
+        double value;
+        int digits;
+    } numbers[] = {{"chexnet-images-per-s=", images_per_s, 1},
+                   {"chexnet-gpu-joules=", energy->gpu_j, 0},
+                   {"chexnet-node-joules=", energy->node_j, 0}};
     struct chex_slurm_job job;
-    char comment[sizeof job.comment + 64];
+    char comment[sizeof job.comment + 128];
+    struct chex_text_line line = {comment, sizeof comment, 0};
     CHEX_TRY(chex_slurm_this_job(lib, &job, err));
-    remove_rate(job.comment);
-    snprintf(comment, sizeof comment, "%s%.1f%s%s", rate_mark, images_per_s,
-             job.comment[0] ? " " : "", job.comment);
+    for (size_t i = 0; i < CHEX_COUNT(numbers); i++) {
+        remove_number(job.comment, numbers[i].name);
+        if (numbers[i].value > 0)
+            chex_text_append(&line, "%s%s%.*f", i ? " " : "", numbers[i].name, numbers[i].digits,
+                             numbers[i].value);
+    }
+    chex_text_append(&line, "%s%s", job.comment[0] ? " " : "", job.comment);
     return lib->set_comment(job.id, comment, err);
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "launch/energy.h"
 
 /* A text that is longer than its array is refused, not cut: a caller may write it back. */
 struct chex_slurm_job {
@@ -57,11 +58,12 @@ enum chex_status chex_slurm_open(const struct chex_slurm_library **lib_out, stru
 enum chex_status chex_slurm_this_job(const struct chex_slurm_library *lib,
                                      struct chex_slurm_job *out, struct chex_error *err);
 
-/* Writes the speed of a run into the comment of the present job: "chexnet-images-per-s=123.4" at
- * its beginning. Replaces an earlier value; the rest of the comment stays, such as a user's text
- * and the count of chexnet.sbatch. CHEX_E_ENV: the comment would get too long, or Slurm refuses. */
-enum chex_status chex_slurm_write_rate(const struct chex_slurm_library *lib, double images_per_s,
-                                       struct chex_error *err);
+/* Writes speed and energy of a run into the comment of the present job: "chexnet-images-per-s=123.4
+ * chexnet-gpu-joules=5 chexnet-node-joules=6" at its beginning, without what is unknown. Replaces
+ * earlier values; the rest of the comment stays, such as a user's text and the count of
+ * chexnet.sbatch. CHEX_E_ENV: the comment would get too long, or Slurm refuses. */
+enum chex_status chex_slurm_write_use(const struct chex_slurm_library *lib, double images_per_s,
+                                      const struct chex_energy *energy, struct chex_error *err);
 
 /* Whether the present job can be put back into the queue. CHEX_E_ENV: the text is the reason. */
 enum chex_status chex_slurm_can_requeue(const struct chex_slurm_library *lib,

@@ -8,6 +8,7 @@
  */
 #include "model/training_facts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,33 @@ json_t *chex_training_facts(const json_t *meta) {
         json_object_set(facts, "training_weights", weights);
     json_decref(weights);
     return facts;
+}
+
+/* The sum of an energy over the starts of a run; NaN: one does not state it. */
+static double sum_energy(const json_t *starts, const char *key) {
+    double sum = json_array_size(starts) ? 0 : NAN;
+    json_t *start;
+    size_t i;
+    json_array_foreach(starts, i, start) {
+        const json_t *v = json_object_get(json_object_get(start, "energy"), key);
+        sum += json_is_number(v) ? json_number_value(v) : NAN;
+    }
+    return sum;
+}
+
+void chex_training_energy(json_t *object, const char *checkpoint) {
+    const char *name = chex_fs_is_dir(checkpoint) ? "" : chex_fs_name(checkpoint);
+    const int folder = (int)(strlen(checkpoint) - strlen(name));
+    char *path = chex_fs_format("%.*s%sprovenance.json", folder, checkpoint, *name ? "" : "/");
+    json_auto_t *provenance = path ? json_load_file(path, 0, NULL) : NULL;
+    json_t *starts = json_object_get(provenance, "starts");
+    const double gpu_j = sum_energy(starts, "gpu_joules"),
+                 node_j = sum_energy(starts, "node_joules");
+    free(path);
+    if (!isnan(gpu_j))
+        json_object_set_new(object, "training_gpu_joules", json_real(gpu_j));
+    if (!isnan(node_j))
+        json_object_set_new(object, "training_whole_node_joules", json_real(node_j));
 }
 
 char *chex_training_options_text(const json_t *options) {

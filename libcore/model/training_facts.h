@@ -22,6 +22,10 @@
  * NULL: the meta has no options, or out of memory. */
 json_t *chex_training_facts(const json_t *meta);
 
+/* Adds the energy of the run in whose folder the checkpoint is, if each start recorded it:
+ * training_gpu_joules, and training_whole_node_joules of processors and memory. */
+void chex_training_energy(json_t *object, const char *checkpoint);
+
 /* training_options as "--lr 0.001 --sync-bn yes", without those that are empty. The caller frees
  * it. NULL: out of memory. */
 char *chex_training_options_text(const json_t *options);

@@ -139,6 +139,7 @@ static bool time_to_save(const struct chex_session *s) {
 static enum chex_status exchange_reports(struct chex_session *s, struct chex_step_verdict *v,
                                          struct chex_error *err) {
     chex_time_left_check(&s->time_left, s->world.stop);
+    chex_rapl_sample(s->energy.rapl);
     bool request[CHEX_REQUEST_COUNT];
     chex_request_files_take(&s->requests, chex_clock_s(), request);
     struct chex_error *fault = &s->output.fault;

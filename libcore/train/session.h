@@ -10,6 +10,7 @@
 
 #include "base/progress.h"
 #include "infer/feature_file.h"
+#include "launch/energy.h"
 #include "launch/reduce.h"
 #include "model/checkpoint.h"
 #include "report/run_page.h"
@@ -52,6 +53,13 @@ struct chex_run_timeline {
     struct chex_timeline *file;
     struct chex_trace *trace; /* of `file` */
     uint64_t device_ns;       /* when the device began the last backward */
+};
+
+/* trainer.c */
+struct chex_run_energy {
+    struct chex_rapl *rapl; /* on one rank of each node, if it can be read; else NULL */
+    uint64_t gpu_mj;        /* counter of this rank's GPU before the steps; 0: unknown */
+    struct chex_energy sum; /* of all ranks, after the steps */
 };
 
 /* run_output.c: rank 0 only. */
@@ -130,6 +138,7 @@ struct chex_session {
     struct chex_runfiles files; /* rank 0 */
     struct chex_run_output output;
     struct chex_run_timeline timeline;
+    struct chex_run_energy energy;
 };
 
 /* With config.plan_only the set-up reads files but changes none, and starts no input thread. Errors

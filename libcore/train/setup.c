@@ -350,6 +350,7 @@ static void close_session(struct chex_session *s) {
     chex_pass_audit_close(s);
     chex_reduce_destroy(s->reduce);
     chex_timeline_destroy(s->timeline.file);
+    free(s->energy.rapl);
     chex_runfiles_release(&s->files);
     chex_step_reports_release(&s->reports);
     chex_sync_bn_destroy(s->sync_bn);

@@ -23,6 +23,7 @@
 #include "input/pipeline.h"
 #include "launch/bind.h"
 #include "launch/coll.h"
+#include "launch/energy.h"
 #include "shard/folds.h"
 #include "train/loss_weights.h"
 #include "train/schedule.h"
@@ -131,6 +132,7 @@ struct chex_train_world {
     const struct chex_slurm_library *slurm; /* rank 0; NULL: not available, for slurm_why */
     const char *slurm_why;
     struct chex_position *end;      /* NULL, or gets the position when the run returns */
+    struct chex_energy *energy;     /* the same: the energy of this start */
     chex_train_restore_fn *restore; /* on every rank; NULL: no option is taken over */
     /* Called on rank 0 with restore_arg when the options are final, before data are opened; or
      * NULL. */

@@ -85,6 +85,7 @@ static void advanced(void *session, bool waits) {
     else
         chex_watchdog_beat(s->world.watchdog, CHEX_PHASE_VALIDATE, s->at.step);
     chex_time_left_check(&s->time_left, s->world.stop);
+    chex_rapl_sample(s->energy.rapl);
 }
 
 static enum chex_status validate(struct chex_session *s, double *aurocs,

@@ -37,7 +37,7 @@ like "$(sed -n '/"origins"/,$p' run/config.json)" '"epochs": "command line"' "co
 like "$(sed -n '/"origins"/,$p' run/config.json)" '"momentum": "default"' "each of them"
 expect_status 0 chex-train "${common[@]}" --epochs 2 --output run --json
 like "$(err)" 'complete' "a complete run is left alone"
-like "$(out)" '^\{"schema":1,"status":0,"output":"run","steps":[0-9]+,"epochs":2,"best_epoch":[12],"best_val_auroc":0\.[0-9]+,"best_loss":null,"best":"best.h5"\}$' \
+like "$(out)" '^\{"schema":1,"status":0,"output":"run","steps":[0-9]+,"epochs":2,"best_epoch":[12],"best_val_auroc":0\.[0-9]+,"best_loss":null,"best":"best.h5","energy":(null|\{.*\})\}$' \
     "--json prints the position of the run"
 
 # Going on where a run stopped, after an epoch's end; within the first one: 0201-train-folder.t.

@@ -13,10 +13,12 @@
  *   capability MAJOR MINOR, temperature C, slowdowns 0xN, mig 0|1, cpus 0xN
  *   links UP DOWN, pcie GENERATION MOST WIDTH MOST, memory-bus MHZ BITS
  *   process PID MIB
+ *   energy MJ            millijoules when this machine was started; it draws 100 W since then
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -25,7 +27,7 @@ enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, TOO_SMALL = 7, GPUS = 32, PROCESSES
 struct gpu {
     char id[32], uuid[96], name[96];
     int code, has_memory, has_ecc, has_rows, has_pages, has_temperature, has_slowdowns, has_mig;
-    unsigned long long total, used, corrected, uncorrected, slowdowns, cpus;
+    unsigned long long total, used, corrected, uncorrected, slowdowns, cpus, energy;
     unsigned pcie[4], clock, bus;
     unsigned rows_pending, rows_failed, pages, temperature, mig, up, down;
     int major, minor, process_count;
@@ -60,6 +62,7 @@ static void take(const char *line) {
     g->has_slowdowns |= sscanf(line, "slowdowns %llx", &g->slowdowns) == 1;
     g->has_mig |= sscanf(line, "mig %u", &g->mig) == 1;
     sscanf(line, "cpus %llx", &g->cpus);
+    sscanf(line, "energy %llu", &g->energy);
     sscanf(line, "links %u %u", &g->up, &g->down);
     sscanf(line, "pcie %u %u %u %u", &g->pcie[0], &g->pcie[1], &g->pcie[2], &g->pcie[3]);
     sscanf(line, "memory-bus %u %u", &g->clock, &g->bus);
@@ -202,6 +205,13 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(const struct gpu *g, unsigned *c
     for (unsigned i = 0; i < *count; i++)
         list[i] = (struct process_info){g->pids[i], g->process_bytes[i], ~0u, ~0u};
     return OK;
+}
+API int nvmlDeviceGetTotalEnergyConsumption(const struct gpu *g, unsigned long long *mj);
+API int nvmlDeviceGetTotalEnergyConsumption(const struct gpu *g, unsigned long long *mj) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *mj = g->energy + 100000 * (unsigned long long)t.tv_sec + t.tv_nsec / 10000;
+    return g->energy ? OK : UNSUPPORTED;
 }
 API int nvmlDeviceGetCpuAffinity(const struct gpu *g, unsigned words, unsigned long *set);
 API int nvmlDeviceGetCpuAffinity(const struct gpu *g, unsigned words, unsigned long *set) {

@@ -68,7 +68,7 @@ scontrol show job \$SLURM_JOB_ID | sed -n 's/^ *Comment=/ended: /p'
 END
 timeout "$CHEX_TEST_WAIT" sbatch -N1 -n1 -t 10 --comment="of user" -o comment.out comment.sh >/dev/null
 wait_for grep -qs ^ended: comment.out
-like "$(grep ^ended: comment.out)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9] of user *chexnet-retries=1 *$" \
+like "$(grep ^ended: comment.out)" "^ended: chexnet-images-per-s=[0-9]+\.[0-9]( chexnet-node-joules=[0-9]+)? of user *chexnet-retries=1 *$" \
     "the speed is put before the comment of user and batch script, once"
 
 start_soon "$job"

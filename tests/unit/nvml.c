@@ -89,6 +89,7 @@ static void visible(void) {
 static void health(void) {
     char why[160] = "";
     read_node("two-h200.txt");
+    OK(nvml.gpus[0].energy_mj == 0, "a driver without a counter of energy leaves it unknown");
     OK(!chex_nvml_sick(&nvml.gpus[0], why, sizeof why) &&
            !chex_nvml_weak(&nvml.gpus[0], why, sizeof why),
        "a healthy one");

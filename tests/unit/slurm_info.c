@@ -84,9 +84,28 @@ static void test_ended(void) {
     dir_remove();
 }
 
+/* The comment after `before`, with this use of the job. */
+static const char *noted(const char *before, double images_per_s, double gpu_j, double node_j) {
+    const struct chex_energy e = {.gpu_j = gpu_j, .node_j = node_j};
+    snprintf(job.comment, sizeof job.comment, "%s", before);
+    OK_CALL(chex_slurm_write_use(&lib, images_per_s, &e, &err));
+    return job.comment;
+}
+
 int main(void) {
     test_ended();
     setenv("SLURM_JOB_ID", "17", 1);
+    OK(strcmp(noted("", 12.34, 0, 0), "chexnet-images-per-s=12.3") == 0,
+       "unknown energy is left out of the comment");
+    OK(strcmp(noted("chexnet-images-per-s=1.0 chexnet-gpu-joules=7 chexnet-node-joules=8 of user "
+                    "chexnet-retries=1",
+                    12.34, 5e6, 0),
+              "chexnet-images-per-s=12.3 chexnet-gpu-joules=5000000 of user chexnet-retries=1") ==
+           0,
+       "earlier values are replaced, and the rest of the comment stays: %s", job.comment);
+    OK(strcmp(noted("chexnet-images-per-s=1.0chexnet-retries=2", 2, 0, 9),
+              "chexnet-images-per-s=2.0 chexnet-node-joules=9 chexnet-retries=2") == 0,
+       "a count directly after a number stays: %s", job.comment);
 
     OK(ask(true, true, "", true) == CHEX_OK && requeued == 17, "a batch job is put back");
     OK(strcmp(job.comment, "chexnet-retries=1") == 0, "lost ranks are counted from 1");

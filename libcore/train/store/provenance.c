@@ -185,6 +185,9 @@ enum chex_status chex_provenance_end(struct chex_session *s, struct chex_error *
     json_auto_t *now = NULL;
     CHEX_TRY(chex_provenance_read(s->config.output_dir, &now, err));
     json_t *starts = json_incref(json_object_get(now, "starts"));
+    json_t *energy = chex_energy_json(&s->energy.sum);
+    if (energy)
+        json_object_set_new(json_array_get(starts, json_array_size(starts) - 1), "energy", energy);
     return starts ? write_file(s, starts, err) : CHEX_OK;
 }
 

@@ -3,10 +3,10 @@
  * DIR/provenance.json: from what the states of a run were computed.
  *
  * `starts` has one object for each start of the run whose steps still count: the step from which it
- * went on, the digests of data, program and --init, the engines and devices of the ranks, and the
- * options. A start that goes on from step N replaces the starts at N and after it. `checkpoints`
- * has the lines of checkpoints.jsonl (train/store/checkpoint_log.h), as they were when the last
- * start began or ended.
+ * went on, the digests of data, program and --init, the engines and devices of the ranks, the
+ * options, and at its end its energy (launch/energy.h), if it is known. A start that goes on from
+ * step N replaces the starts at N and after it. `checkpoints` has the lines of checkpoints.jsonl
+ * (train/store/checkpoint_log.h), as they were when the last start began or ended.
  */
 #ifndef CHEX_TRAIN_STORE_PROVENANCE_H
 #define CHEX_TRAIN_STORE_PROVENANCE_H
@@ -29,7 +29,7 @@ const char *chex_machine_bits(const char *engine, const char *variant, const cha
 
 /* Adds this start, before its first step. Rank 0 writes the file. Collective. */
 enum chex_status chex_provenance_begin(struct chex_session *s, struct chex_error *err);
-/* Writes the checkpoints of this start. Rank 0. */
+/* Writes the checkpoints and the energy of this start. Rank 0. */
 enum chex_status chex_provenance_end(struct chex_session *s, struct chex_error *err);
 
 /* Reads the file of a run. *out: NULL if there is none; the caller releases it. CHEX_E_DATA: it is
