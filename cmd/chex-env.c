@@ -26,7 +26,7 @@ struct settings {
     int64_t level;
     int mode;
     uint64_t timeout_ms;
-    const char *expect, *record, *data, *output, *root;
+    const char *expect, *record, *data, *output, *metrics, *history, *root;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -58,6 +58,11 @@ static const struct chex_opt options[] = {
     OPTION("output", STRING, AT(output), .metavar = "DIR",
            .help = "folder of results, where level 2 writes for some seconds and leaves nothing; "
                    "the current one by default"),
+    OPTION("metrics", STRING, AT(metrics), .metavar = "FILE",
+           .help = "replace FILE by verdicts and figures for Prometheus, to be read by the "
+                   "textfile collector of node_exporter"),
+    OPTION("history", STRING, AT(history), .metavar = "FILE",
+           .help = "append verdicts and figures to FILE, as one line of JSON"),
 };
 
 static const struct chex_opt_program program = {
@@ -159,6 +164,14 @@ static enum chex_status print_report(const struct settings *s,
     return chex_fs_flush_stdout(err);
 }
 
+/* --metrics and --history. */
+static enum chex_status publish(const struct settings *s, const char *host,
+                                const struct chex_check_report *report, struct chex_error *err) {
+    if (s->metrics)
+        CHEX_TRY(chex_check_metrics_write(s->metrics, report, host, err));
+    return s->history ? chex_check_history_append(s->history, report, host, err) : CHEX_OK;
+}
+
 static enum chex_status record(const struct settings *s, const struct chex_check_report *report,
                                const struct chex_check_context *context, struct chex_error *err) {
     char names[512];
@@ -210,6 +223,12 @@ static enum chex_status prepare(const struct settings *s, const struct chex_laun
     context->expected = *expected;
     if (s->record && reporter && !chex_check_of_node(s->mode))
         CHEX_TRY(check_record(s, err));
+    const char *const files[] = {s->metrics, s->history};
+    for (int i = 0; i < 2 && reporter && !chex_check_of_node(s->mode); i++)
+        if (files[i]) {
+            CHEX_TRY(chex_fs_check_create(files[i], err));
+            CHEX_TRY(chex_fs_make_folder_of(files[i], err));
+        }
     if (context->mode == CHEX_MODE_JOB) {
         CHEX_TRY(chex_bind(launch, binding, err));
         context->binding = binding;
@@ -252,6 +271,8 @@ static enum chex_status blame_lost(const struct settings *s, const struct chex_l
     if (speaks) {
         chex_err("%s", err->text);
         (void)print_report(s, report, &ignored);
+        if (publish(s, launch->host, report, &ignored) != CHEX_OK)
+            chex_warn("%s", ignored.text);
     } else {
         sleep(10);
     }
@@ -277,6 +298,8 @@ static enum chex_status check_all(const struct settings *s, struct chex_group *g
         warn_of_left_out(s, expected, &result);
     if (st == CHEX_OK && reporter)
         st = after_writing(s, print_report(s, &result, err), err);
+    if (st == CHEX_OK && reporter)
+        st = after_writing(s, publish(s, context->launch->host, &result, err), err);
     if (st == CHEX_OK && s->record && reporter)
         st = after_writing(s, record(s, &result, context, err), err);
     if (st == CHEX_OK)

@@ -157,8 +157,8 @@ static enum chex_status check_names(const struct train_settings *s, struct chex_
 /* --prove repeats the run with its own options. The user may only say where: data, engine, threads
  * and the like. */
 static enum chex_status check_prove(const struct train_settings *s, struct chex_error *err) {
-    static const char *const refused[] = {"output",   "resume", "init",    "stage",
-                                          "timeline", "plan",   "requeue", "job-comment"};
+    static const char *const refused[] = {"output", "resume",  "init",        "stage",  "timeline",
+                                          "plan",   "requeue", "job-comment", "metrics"};
     if (!s->prove.run && chex_opt_origin(s->set, "stretches") > CHEX_FROM_RUN)
         return chex_error_set(err, CHEX_E_USAGE, "--stretches: expected --prove RUN with it");
     for (size_t i = 0; s->prove.run && i < train_program.count; i++) {

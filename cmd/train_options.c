@@ -253,6 +253,9 @@ static const struct chex_opt options[] = {
     OPTION("job-comment", FLAG, AT(config.job_comment),
            .help = "at the end, write the images per second and the energy into the comment of the "
                    "Slurm job"),
+    OPTION("metrics", STRING, AT(config.metrics), .metavar = "FILE",
+           .help = "every 10 s, replace FILE by the state of the run for Prometheus, to be read by "
+                   "the textfile collector of node_exporter"),
     OPTION("timeline", STRING, AT(config.timeline), .metavar = "FILE",
            .help = "write a timeline of the last events of each rank, as Trace Event JSON for "
                    "Perfetto or chrome://tracing"),

@@ -295,5 +295,12 @@ enum chex_status chex_check_status(const struct chex_check_report *report);
 /* The report as JSON text, {"schema":1,...} and a newline. The caller frees it. NULL: out of
  * memory. */
 char *chex_check_json(const struct chex_check_report *report);
+/* Appends a line of JSON to a file: the same without ranks and without checks that pass and measure
+ * nothing, and with time, host and job. host: of the rank that writes. */
+enum chex_status chex_check_history_append(const char *path, const struct chex_check_report *report,
+                                           const char *host, struct chex_error *err);
+/* Replaces a file of metrics (report/prometheus.h): verdicts, figures, exit status and time. */
+enum chex_status chex_check_metrics_write(const char *path, const struct chex_check_report *report,
+                                          const char *host, struct chex_error *err);
 
 #endif

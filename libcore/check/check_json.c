@@ -2,11 +2,17 @@
  *
  * The report of the checks as JSON (chex-env --json).
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "check/check.h"
 
@@ -57,16 +63,48 @@ static json_t *rank_object(const struct chex_check_report *report, int k) {
     return rank;
 }
 
-char *chex_check_json(const struct chex_check_report *report) {
+/* brief: only checks that warn, fail or measured, and no ranks. */
+static json_t *report_object(const struct chex_check_report *report, bool brief) {
     json_t *checks = json_array(), *ranks = json_array();
     for (size_t i = 0; i < report->count; i++)
-        json_array_append_new(checks, check_object(report->checks[i], &report->merged[i]));
-    for (int k = 0; k < report->ranks; k++)
+        if (!brief || report->merged[i].verdict >= CHEX_WARN ||
+            chex_check_measured(report->checks[i], &report->merged[i]))
+            json_array_append_new(checks, check_object(report->checks[i], &report->merged[i]));
+    for (int k = 0; !brief && k < report->ranks; k++)
         json_array_append_new(ranks, rank_object(report, k));
-    json_t *all = chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("version", CHEXNET_VERSION),
-                              CHEX_FIELD("mode", chex_check_mode_names[report->mode]),
-                              CHEX_FIELD("exit_status", (int)chex_check_status(report)),
-                              CHEX_FIELD("checks", checks), CHEX_FIELD("ranks", ranks));
+    return chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("version", CHEXNET_VERSION),
+                       CHEX_FIELD("mode", chex_check_mode_names[report->mode]),
+                       CHEX_FIELD("exit_status", (int)chex_check_status(report)),
+                       CHEX_FIELD("checks", checks), CHEX_FIELD("ranks", ranks));
+}
+
+/* One write with O_APPEND: the lines of several writers stay whole. A part of a line is removed. */
+static enum chex_status append(const char *path, const char *line, struct chex_error *err) {
+    const size_t size = strlen(line);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+    const ssize_t n = fd >= 0 ? write(fd, line, size) : -1;
+    const int why = n < 0 ? errno : (size_t)n < size ? ENOSPC : 0;
+    if (n > 0 && why && ftruncate(fd, lseek(fd, 0, SEEK_CUR) - n) != 0)
+        chex_warn("%s ends with a part of a line", path);
+    if (fd >= 0)
+        close(fd);
+    return why ? chex_error_errno(err, CHEX_E_ENV, why, "cannot append to %s", path) : CHEX_OK;
+}
+
+enum chex_status chex_check_history_append(const char *path, const struct chex_check_report *report,
+                                           const char *host, struct chex_error *err) {
+    json_auto_t *all = report_object(report, true);
+    json_object_update_new(all, chex_result(CHEX_FIELD("time_unix_s", chex_clock_unix_s()),
+                                            CHEX_FIELD("host", host),
+                                            CHEX_FIELD("slurm_job", getenv("SLURM_JOB_ID")),
+                                            CHEX_FIELD("ranks", report->records->size)));
+    CHEX_AUTO_FREE char *dump = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(13));
+    CHEX_AUTO_FREE char *line = dump ? chex_fs_format("%s\n", dump) : NULL;
+    return line ? append(path, line, err) : chex_error_memory(err, "%s", path);
+}
+
+char *chex_check_json(const struct chex_check_report *report) {
+    json_t *all = report_object(report, false);
     char *dump = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     char *line = dump ? chex_fs_format("%s\n", dump) : NULL;
     free(dump);

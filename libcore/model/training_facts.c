@@ -23,7 +23,7 @@ static const char *const without_effect[] = {
     "threads",         "workers",        "accumulate",      "audit-steps", "checkpoint-every",
     "checkpoint-keep", "preempt-signal", "save-before-end", "requeue",     "stall-warn",
     "stall-abort",     "job-comment",    "timeline",        "bench",       "bench-layers",
-    "bench-infer",     "bench-input",    "consume"};
+    "bench-infer",     "bench-input",    "consume",         "metrics"};
 
 /* Options that --features refuses, at their defaults. */
 static const char *const of_images[] = {

@@ -21,6 +21,7 @@
 #include "train/memory_budget.h"
 #include "train/store/save.h"
 #include "train/watch/pass_audit.h"
+#include "train/watch/run_metrics.h"
 #include "train/watch/run_timeline.h"
 
 /* A beat in the current step, counted from 1 as in the metrics. */
@@ -176,18 +177,20 @@ static enum chex_status diverged(struct chex_session *s, double loss, double lr,
                           s->newest);
 }
 
-/* metrics.jsonl has each step. TensorBoard and run.html get one each 10 s, so that they show
- * something before the first epoch ends. */
+/* metrics.jsonl has each step. TensorBoard, run.html and --metrics get one each 10 s, so that they
+ * show something before the first epoch ends. */
 static enum chex_status write_step(struct chex_session *s, double loss, double lr, double seconds,
                                    struct chex_error *err) {
     enum { EVENT_EACH_S = 10 };
     const double images = (double)s->config.batch * s->config.logical_ranks, now = chex_clock_s();
+    s->output.loss = loss;
     CHEX_TRY(chex_runfiles_step(&s->files, s->at.epoch + 1, s->at.step, loss, lr, seconds * 1e3,
                                 images / seconds, err));
     if (s->output.step_event_s > 0 && now - s->output.step_event_s < EVENT_EACH_S)
         return CHEX_OK;
     s->output.step_event_s = now;
     chex_session_page_loss(s, loss, now);
+    chex_run_metrics_write(s, -1);
     return chex_tfevents_scalar(s->output.events, "train/step_loss", (int64_t)s->at.step, loss,
                                 err);
 }

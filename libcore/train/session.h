@@ -76,6 +76,10 @@ struct chex_run_output {
         resumed;          /* the checkpoint that the run goes on from; step 0: none */
     FILE *checkpoint_log; /* train/store/checkpoint_log.h */
     struct chex_checkpoint_writer *writer;
+    double loss,
+        saved_unix_s; /* loop.c: of the last step; save.c: of the newest checkpoint, or 0 */
+    double metrics_s; /* run_metrics.c: when --metrics was written; 0: never, infinite: it fails */
+    uint64_t metrics_step;   /* the same: the step at that time */
     struct chex_error fault; /* of a checkpoint or a line of metrics.jsonl; CHEX_OK: none. All ranks
                                 end after the next exchange of step reports. */
     /* Of the last validation; NaN: undefined. (classes), and with several sets (1 + sets, classes):

@@ -16,6 +16,7 @@
 #include "train/loop.h"
 #include "train/store/provenance.h"
 #include "train/watch/job_use.h"
+#include "train/watch/run_metrics.h"
 #include "train/watch/run_timeline.h"
 
 /* --job-comment. Rank 0. Only warns: the results are on disk. */
@@ -154,7 +155,10 @@ static enum chex_status work(struct chex_session *s, struct chex_error *err) {
         write_job_comment(s);
     if (saved && chex_provenance_end(s, &why) != CHEX_OK)
         chex_warn("%s", why.text);
-    return chex_session_end_timeline(s, st, err);
+    st = chex_session_end_timeline(s, st, err);
+    if (s->rank == 0)
+        chex_run_metrics_write(s, (int)st);
+    return st;
 }
 
 enum chex_status chex_train_run(const struct chex_train_config *config,

@@ -80,6 +80,7 @@ struct chex_train_config {
     uint64_t stall_warn_ms, stall_abort_ms;
     const char *cluster;          /* file of plan/machines.h for the plan, or NULL */
     const char *timeline;         /* file for train/watch/timeline.h, or NULL */
+    const char *metrics;          /* file for train/watch/run_metrics.h, or NULL */
     bool plan_only;               /* set up and change no file; set by chex_train_plan */
     bool prove;                   /* with plan_only: repeats steps of the run in output_dir
                                      (prove/prove.h) */

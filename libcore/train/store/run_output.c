@@ -55,6 +55,8 @@ enum chex_status chex_session_check_output(struct chex_session *s, struct chex_e
                               c->output_dir);
     if (c->timeline)
         CHEX_TRY(chex_timeline_check(c->timeline, err));
+    if (c->metrics)
+        CHEX_TRY(chex_fs_check_create(c->metrics, err));
     if (!chex_fs_is_dir(c->output_dir))
         return CHEX_OK;
     CHEX_TRY(lock_output(s, err));
@@ -163,6 +165,8 @@ enum chex_status chex_session_create_output(struct chex_session *s, struct chex_
         chex_warn("%s", s->space.warning);
     if (c->timeline)
         CHEX_TRY(chex_fs_make_folder_of(c->timeline, err));
+    if (c->metrics)
+        CHEX_TRY(chex_fs_make_folder_of(c->metrics, err));
     CHEX_TRY(chex_runfiles_init(&s->files, c->output_dir, err));
     CHEX_TRY(settle_checkpoints(s, err));
     CHEX_TRY(chex_runfiles_json(&s->files, "config.json", json_incref(c->options), err));

@@ -175,6 +175,7 @@ enum chex_status chex_session_saved(struct chex_session *s, enum chex_held held,
     if (line.step == 0)
         return CHEX_OK;
     snprintf(s->newest, sizeof s->newest, "%s/%s", s->config.output_dir, line.file);
+    s->output.saved_unix_s = line.time_unix_s;
     chex_time_left_save(&s->time_left, line.stall_s + line.write_s);
     return CHEX_OK;
 }
