@@ -107,6 +107,7 @@ libxml2-utils xmllint
 lmod module
 man-db man
 openmpi-bin mpirun
+mpich mpiexec.hydra
 procps pgrep pkill ps
 slurm-client salloc sbatch scancel scontrol sinfo squeue srun
 tcl tclsh

@@ -2,7 +2,7 @@
  *
  * launch/launch_pmi2.c as rank 0 of 2 against a server that is a thread: right answers, wrong ones
  * and none. Each case is a process of its own, because a fault of the connection is for ever.
- * Slurm's server is met in tests/slurm/1690-pmi2.t, Hydra in tests/cmd/0410-without-slurm.t.
+ * Slurm's server is met in tests/slurm/1690-pmi2.t, Hydra in tests/cmd/0418-without-slurm.t.
  *
  * The program is linked with --wrap=chex_clock_in_ms, which shortens long limits.
  */
