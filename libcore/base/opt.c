@@ -256,11 +256,11 @@ static void env_name(const struct chex_opt *o, char *buf, size_t size) {
 
 /* CHEX_* variables that are not options of a command. */
 static bool known_variable(const char *name, size_t n) {
-    static const char *const known[] = {"CHEX_LIBDIR",      "CHEX_CPU",
-                                        "CHEX_NVML",        "CHEX_NCCL",
-                                        "CHEX_CUDA_GRAPHS", "CHEX_CUDA_DEPENDENT",
-                                        "CHEX_CUDA_SIDE",   "CHEX_CUDA_MEASURE",
-                                        "CHEX_CACHE_DIR",   "CHEX_STATUS_FILE"};
+    static const char *const known[] = {
+        "CHEX_LIBDIR",      "CHEX_CPU",          "CHEX_NVML",
+        "CHEX_NCCL",        "CHEX_CUDA_GRAPHS",  "CHEX_CUDA_DEPENDENT",
+        "CHEX_CUDA_SIDE",   "CHEX_CUDA_MEASURE", "CHEX_CACHE_DIR",
+        "CHEX_STATUS_FILE", "CHEX_STEP_DIR"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;

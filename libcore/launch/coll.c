@@ -60,6 +60,11 @@ enum chex_status chex_coll_create(const struct chex_launch *launch, struct chex_
     const struct chex_coll_impl *impl = &chex_coll_self;
     if (launch->size > 1) {
         void *symbol = NULL;
+        if (strcmp(launch->method, "slurm") == 0)
+            return chex_error_set(err, CHEX_E_ENV,
+                                  "%d ranks need MPI, and Open MPI needs PMIx: use srun --mpi=pmix "
+                                  "(srun --mpi=list prints the types of this Slurm)",
+                                  launch->size);
         enum chex_status st = chex_module_symbol("mpi", "chexnet_coll_mpi", &symbol, err);
         if (st != CHEX_OK)
             return chex_error_prefix(err, st, "%d ranks need MPI", launch->size);

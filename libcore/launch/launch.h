@@ -18,7 +18,7 @@
 enum { CHEX_HOST_BYTES = 64 };
 
 struct chex_launch {
-    const char *method; /* "pmix", "pmi2", "slurm" (environment only), "single" */
+    const char *method; /* "pmix", "pmi2", "slurm" (no server), "single" */
     char why[96];       /* why this method and not another one; "": it comes first */
     int rank, size;
     int local_rank, local_size; /* on this node */
@@ -70,8 +70,8 @@ struct chex_launch_method {
 
 /* Uses the first method that is present: PMIx, PMI, Slurm, single.
  * - Call it before any thread starts. The caller owns `launch`.
- * - CHEX_E_ENV: srun started several tasks without PMIx and PMI. The text names the remedy (srun
- *   --mpi=pmix). */
+ * - CHEX_E_ENV: the launcher's server or the folder of the step cannot be used. The text names the
+ *   remedy. */
 enum chex_status chex_launch_init(struct chex_launch *launch, struct chex_error *err);
 
 /* Starts as a single process, whatever started this one. For rank 0 of a command that needs one

@@ -22,7 +22,8 @@ enum { ASK_MS = 4000 }; /* Slurm's answer which nodes have left the step */
 
 extern char **environ;
 
-/* Starts the program; its standard output goes to *fd_out. Returns its process number, or -1. */
+/* Starts the program (without '/': found by PATH); its standard output goes to *fd_out. Returns its
+ * process number, or -1. */
 static pid_t start(char *const argv[], int *fd_out) {
     posix_spawn_file_actions_t actions;
     int ends[2];
@@ -33,7 +34,7 @@ static pid_t start(char *const argv[], int *fd_out) {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    if (posix_spawn(&child, argv[0], &actions, NULL, argv, environ) != 0)
+    if (posix_spawnp(&child, argv[0], &actions, NULL, argv, environ) != 0)
         child = -1;
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
@@ -41,6 +42,17 @@ static pid_t start(char *const argv[], int *fd_out) {
         close(ends[0]);
     *fd_out = ends[0];
     return child;
+}
+
+void chex_slurm_step_kill(const char *job, const char *step) {
+    char program[] = "scancel", which[64], *argv[] = {program, which, NULL};
+    int fd;
+    snprintf(which, sizeof which, "%s.%s", job, step);
+    const pid_t child = start(argv, &fd);
+    if (child < 0)
+        return;
+    waitpid(child, NULL, 0);
+    close(fd);
 }
 
 /* Reads until the end of the output or the deadline. */

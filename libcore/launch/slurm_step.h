@@ -11,6 +11,10 @@
 
 #include "launch/launch.h"
 
+/* Kills all tasks of the step JOB.STEP by scancel: one request to slurmctld. Returns if it cannot.
+ */
+void chex_slurm_step_kill(const char *job, const char *step);
+
 /* Which of `count` nodes have no task of the step JOB.STEP any more.
  * - own: the node of this process.
  * - Runs chexnet-slurm-step beside the modules, for wait_ms at most. It sends one request to each

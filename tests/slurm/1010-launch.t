@@ -63,9 +63,6 @@ fi
 is "$(grep -c '"note": ""' reported)" 2 "with SRUN_CPUS_PER_TASK there is no note"
 like "$(cat body)" '"method": "single"' "the batch script itself is a single process"
 
-job --mpi=none -n2 "$probe" info
-is "$rc $(wc -l <out)" "4 0" "srun without PMIx is refused with status 4"
-like "$(cat err)" 'task 1 of 2: .*srun --mpi=pmix' "and the cure is named"
 job --mpi=none -n1 "$probe" info
 all "one task needs no PMIx" 1 '"method": "slurm", "rank": 0, "size": 1'
 job -n1 sh -c "srun --mpi=none --overlap -n1 $probe info"

@@ -128,7 +128,7 @@ is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program "
     "a job that asks for a preflight gets it before the program"
 [ ! -e home/said ]
 ok $? "a preflight leaves no status in place of the program's"
-CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
+CHEX_STEP_DIR=/sys CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
 like "$(out)" "^launch +fail" "a preflight that fails shows the table in the job"
 unlike "$(out)" "^program" "a preflight that fails starts no program"
 CHEXNET_PREFLIGHT=9 expect_status 2 as_nobody srun -N1 echo program

@@ -8,6 +8,7 @@
 #include <pmix.h>
 #include <unistd.h>
 
+#include "dir.h"
 #include "tap.h"
 
 static const char *const variables[] = {
@@ -57,8 +58,8 @@ static void check_methods(void) {
 
     set_task("1", "4");
     struct chex_launch before = launch;
-    OK_STATUS(chex_launch_init(&launch, &err), CHEX_E_ENV, err, "srun --mpi=pmix");
-    OK(strstr(err.text, "task 1 of 4"), "the refusal says which task");
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_E_ENV, err,
+              "Slurm's variables: inconsistent: rank 1 of 4");
     OK(memcmp(&before, &launch, sizeof launch) == 0, "and leaves the output alone");
 
     unsetenv("SLURM_STEP_ID");
@@ -83,6 +84,44 @@ static void check_methods(void) {
     OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
     OK(alone(&launch, "single"), "a PMIx name space without a rank is no PMIx");
     chex_launch_finish(&launch);
+    clean();
+}
+
+/* Before the first exchange the nodes of other ranks come from Slurm's lists. */
+static void check_nodes(void) {
+    static const char *const hosts[] = {"gpu-08", "gpu-08", "gpu-09", "gpu-09",      "gpu-10",
+                                        "gpu-10", "gpu-12", "login",  "host unknown"};
+    static const char *const more[][2] = {{"SLURM_LOCALID", "1"},
+                                          {"SLURM_NODEID", "1"},
+                                          {"SLURM_STEP_NUM_NODES", "5"},
+                                          {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1(x2)"},
+                                          {"SLURM_STEP_NODELIST", "gpu-[08-10,12],login"}};
+    struct chex_launch launch = {0};
+    struct chex_error err;
+    char host[CHEX_HOST_BYTES];
+    dir_make();
+    set_task("3", "9");
+    for (size_t i = 0; i < CHEX_COUNT(more); i++)
+        setenv(more[i][0], more[i][1], 1);
+    setenv("CHEX_STEP_DIR", dir, 1);
+    OK_STATUS(chex_launch_init(&launch, &err), CHEX_OK, err, NULL);
+    OK(launch.rank == 3 && launch.size == 9 && launch.local_rank == 1 && launch.local_size == 2 &&
+           launch.node == 1 && launch.nodes == 5,
+       "rank, size and node come from Slurm's variables");
+    for (int r = 0; r < (int)CHEX_COUNT(hosts); r++) {
+        chex_launch_host(&launch, r, host, sizeof host);
+        OK(strcmp(host, r == launch.rank ? "node12" : hosts[r]) == 0, "rank %d is on %s", r, host);
+    }
+    setenv("SLURM_DISTRIBUTION", "cyclic", 1);
+    chex_launch_host(&launch, 0, host, sizeof host);
+    OK(strcmp(host, "host unknown") == 0, "unless the tasks are not in blocks");
+    launch.broken = true; /* no last exchange */
+    chex_launch_finish(&launch);
+    OK(rmdir(dir) == 0, "the folder of the step is removed");
+    for (size_t i = 0; i < CHEX_COUNT(more); i++)
+        unsetenv(more[i][0]);
+    unsetenv("SLURM_DISTRIBUTION");
+    unsetenv("CHEX_STEP_DIR");
     clean();
 }
 
@@ -124,6 +163,7 @@ static void check_pmix_shared(void) {
 
 int main(void) {
     check_methods();
+    check_nodes();
     check_exchange_alone();
     check_pmix_shared();
     return tap_done();
