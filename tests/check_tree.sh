@@ -109,7 +109,7 @@ man-db man
 openmpi-bin mpirun
 mpich mpiexec.hydra
 procps pgrep pkill ps
-slurm-client salloc sbatch scancel scontrol sinfo squeue srun
+slurm-client salloc sbatch scancel scontrol sdiag sinfo squeue srun
 tcl tclsh
 xxhash xxh128sum
 END
