@@ -49,6 +49,9 @@
 #include "launch/methods.h"
 #include "launch/slurm_step.h"
 
+#ifndef PMIX_ERR_LOST_CONNECTION /* OpenPMIx 3 */
+#define PMIX_ERR_LOST_CONNECTION PMIX_ERR_LOST_PEER_CONNECTION
+#endif
 enum {
     NAMING_MS = 1000,     /* how long to look for the ranks that are missing */
     FINISH_MS = 600000,   /* the last exchange; another rank may still write its results */
@@ -105,8 +108,7 @@ static struct ticket *ticket_create(void) {
 
 static void ticket_drop(struct ticket *t, int holders) {
     pthread_mutex_lock(&t->lock);
-    t->holders -= holders;
-    bool last = t->holders == 0;
+    const bool last = (t->holders -= holders) == 0;
     pthread_mutex_unlock(&t->lock);
     if (!last)
         return;
@@ -121,12 +123,10 @@ static void ticket_answer(struct ticket *t, pmix_status_t status, const pmix_val
     t->status = status;
     if (status == PMIX_SUCCESS && value && value->type == PMIX_BYTE_OBJECT) {
         t->data = malloc(value->data.bo.size ? value->data.bo.size : 1);
-        if (t->data) {
-            memcpy(t->data, value->data.bo.bytes, value->data.bo.size);
-            t->bytes = value->data.bo.size;
-        } else {
-            t->status = PMIX_ERR_NOMEM;
-        }
+        t->bytes = value->data.bo.size;
+        t->status = t->data ? PMIX_SUCCESS : PMIX_ERR_NOMEM;
+        if (t->data)
+            memcpy(t->data, value->data.bo.bytes, t->bytes);
     }
     t->done = true;
     pthread_cond_signal(&t->came);
@@ -241,14 +241,12 @@ static int served_int(const struct pmix_self *self, pmix_rank_t rank, const char
     if (PMIx_Get(&proc, key, NULL, 0, &value) != PMIX_SUCCESS || !value)
         return otherwise;
     int n = otherwise;
-    if (value->type == PMIX_UINT32)
+    if (value->type == PMIX_UINT32 || value->type == PMIX_PROC_RANK) /* a rank is a uint32_t */
         n = (int)value->data.uint32;
     else if (value->type == PMIX_UINT16)
         n = value->data.uint16;
     else if (value->type == PMIX_INT)
         n = value->data.integer;
-    else if (value->type == PMIX_PROC_RANK)
-        n = (int)value->data.rank;
     PMIX_VALUE_RELEASE(value);
     return n;
 }
