@@ -23,7 +23,7 @@
 #include "base/hash.h"
 
 enum { ROWS_AT = 4096 };
-static const char magic[8] = "chexspl2";
+static const char magic[8] = {'c', 'h', 'e', 'x', 's', 'p', 'l', '2'};
 
 struct header {
     char magic[8];
@@ -87,12 +87,11 @@ enum chex_status chex_spool_create(const char *path, size_t row_bytes,
     w->row_bytes = row_bytes;
     w->path = strdup(path);
     enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err) : no_memory(err);
-    if (st != CHEX_OK) {
+    if (st == CHEX_OK)
+        *writer_out = w;
+    else
         chex_spool_abandon(w);
-        return st;
-    }
-    *writer_out = w;
-    return CHEX_OK;
+    return st;
 }
 
 enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, uint64_t bytes,
