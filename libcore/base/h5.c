@@ -118,6 +118,8 @@ static enum chex_status access_list(hid_t *fapl_out, struct chex_error *err) {
 #endif
     /* Small datasets would wait in a buffer until they are closed, and a failed write be lost. */
     H5Pset_sieve_buf_size(fapl, 0);
+    /* HDF5 2 would write newer structures, which hold the times at which groups were made. */
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST);
     /* An id that was forgotten shows as a failing close instead of a file that stays open. */
     H5Pset_fclose_degree(fapl, H5F_CLOSE_SEMI);
     *fapl_out = fapl;
@@ -171,8 +173,8 @@ enum chex_status chex_h5_file_close(hid_t *file, const char *path, struct chex_e
     enum chex_status st =
         CHEX_H5(H5Fflush(id, H5F_SCOPE_LOCAL), CHEX_E_ENV, err, "cannot write %s", path);
     if (H5Fclose(id) < 0 && st == CHEX_OK)
-        st =
-            chex_h5_error(err, CHEX_E_ENV, "H5Fclose", __FILE__, __LINE__, "cannot close %s", path);
+        return chex_h5_error(err, CHEX_E_ENV, "H5Fclose", __FILE__, __LINE__, "cannot close %s",
+                             path);
     return st;
 }
 

@@ -81,6 +81,7 @@ static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *f
                                    struct chex_error *err) {
     hid_t access = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(access = H5Pcreate(H5P_FILE_ACCESS), CHEX_E_FAIL, err, "%s", path));
+    H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); /* as in base/h5.c */
     enum chex_status st =
         CHEX_H5(H5Pset_fapl_core(access, step_bytes, false), CHEX_E_FAIL, err, "%s", path);
     if (st == CHEX_OK)
