@@ -5,7 +5,7 @@
 # root, debootstrap and an apt that knows a source of this machine's Debian.
 #
 #   debian_root_needs                  0, or one line that says what is missing and 1
-#   debian_root_make ROOT SUITE        a minimal Debian SUITE (bookworm, trixie) in the new folder ROOT,
+#   debian_root_make ROOT SUITE        a minimal Debian SUITE (bookworm, trixie, forky, sid) in the new folder ROOT,
 #                                      with git and this machine's apt settings, proxies and certificates
 #   debian_root_run ROOT COMMAND       runs the text COMMAND there with bash, as root, in /root. `/` is a
 #                                      mount point, so that COMMAND can make name spaces of its own. All
@@ -24,20 +24,23 @@ debian_root_needs() {
 }
 
 # debian_root_sources SUITE: lines of sources.list. Every archive of this machine's own release (main,
-# updates, security) has the other suites beside it. Nothing if this machine is no Debian.
+# updates, security) has the other suites beside it; sid has neither updates nor security. Nothing if
+# this machine is no Debian.
 debian_root_sources() {
     local here
     here=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME")
     apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
         awk -v here="${here:-none}" -v suite="$1" '
-            $3 == here || index($3, here "-") == 1 { $3 = suite substr($3, length(here) + 1); print }' | sort -u
+            $3 == here || suite != "sid" && index($3, here "-") == 1 { $3 = suite substr($3, length(here) + 1); print }' | sort -u
 }
 
 debian_root_make() {
-    local root=$1 suite=$2 mirror path
+    local root=$1 suite=$2 mirror path script=/usr/share/debootstrap/scripts
     mirror=$(debian_root_sources "$suite" | awk -v suite="$suite" '$3 == suite { print $2; exit }')
     mkdir -p "$root" || return 1
-    debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" "$mirror" \
+    # A debootstrap that is older than the suite makes it as it makes sid.
+    [ -e "$script/$suite" ] && script=$script/$suite || script=$script/sid
+    debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" "$mirror" "$script" \
         >"$root.log" 2>&1 || {
         tail -n 20 "$root.log" >&2
         return 1

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage() {
     cat <<'END'
 usage: tests/platform.sh SUITE [STAGE | --tests REGEX]
-Makes a minimal Debian SUITE, such as trixie, in a temporary folder, clones this tree's HEAD into it,
+Makes a minimal Debian SUITE, such as trixie or sid, in a temporary folder, clones this tree's HEAD into it,
 prints the versions of what chexnet depends on, and runs tests/run.sh there as root. The folder is
 removed at the end. Packages come from where this machine's apt gets its own. Needs root, debootstrap
 and 6 GB of disk; half an hour or more.

@@ -48,7 +48,7 @@ static inline void simulated_normals(struct simulated_draws *d, double *z, uint3
 /* A deviate of each training for one patient or image. */
 static inline void simulated_deviates(const struct simulated_recipes *o, struct simulated_draws *d,
                                       double *z) {
-    double all[6 + 2 * SIMULATED_RUNS], *own = all + 3, *seed = own + o->runs[0] + o->runs[1];
+    double all[6 + 2 * SIMULATED_RUNS] = {0}, *own = all + 3, *seed = own + o->runs[0] + o->runs[1];
     simulated_normals(d, all, 3 + o->runs[0] + o->runs[1] + (o->same > 0 ? o->runs[0] : 0));
     for (uint32_t i = 0, at = 0; i < 2; i++)
         for (uint32_t k = 0; k < o->runs[i]; k++, at++) {

@@ -56,10 +56,11 @@ for command in chex-shard chex-train chex-eval chex-env; do
         "$command: help and manual page name the same options"
     top=$(_chex_options "$(_chex_help "$command")" | sort -u)
     is "$(completed "$command" -- | sort -u)" "$top" "$command: so does the completion"
-    is "$({
+    {
         "$command" --help all
         for sub in $(_chex_subcommands "$("$command" --help)"); do "$command" "$sub" --help all; done
-    } | choices_missing "$page")" "" "$command: the manual page has all choices of each option"
+    } | choices_missing "$page" >missing
+    is "$(cat missing)" "" "$command: the manual page has all choices of each option"
     for section in NAME SYNOPSIS DESCRIPTION OPTIONS ENVIRONMENT FILES "EXIT STATUS" EXAMPLES; do
         # EXAMPLES is near the top, where mdoc allows only a subsection.
         grep -qxi ".S[hs] $section" "$page" || echo "no $section"

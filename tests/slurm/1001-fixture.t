@@ -13,9 +13,9 @@ in_job -N2 hostname >hosts
 is "$(sort hosts | tr '\n' ' ')" "n0 n1 " "a job runs on both, each with its host name"
 
 in_job -N2 --ntasks-per-node=2 --gpus-per-task=1 \
-    sh -c 'echo "$SLURM_PROCID $CUDA_VISIBLE_DEVICES $PMIX_RANK $SLURM_GPUS_ON_NODE"' >gpus
+    sh -c 'echo "$SLURM_PROCID $CUDA_VISIBLE_DEVICES ${PMIX_RANK:-$PMI_RANK} $SLURM_GPUS_ON_NODE"' >gpus
 is "$(sort gpus | tr '\n' ,)" "0 0 0 2,1 1 1 2,2 0 2 2,3 1 3 2," \
-    "each task is given one of the node's two GPUs, and PMIx serves it"
+    "each task is given one of the node's two GPUs, and PMIx, or else PMI-2, serves it"
 
 in_job -N2 sh -c 'echo x >/dev/shm/mine-$(hostname); ls /dev/shm' >shm
 is "$(sort shm | tr '\n' ' ')" "mine-n0 mine-n1 " "shared memory is the node's own"

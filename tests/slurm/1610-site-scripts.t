@@ -4,7 +4,7 @@
 # drains the node with a reason, a user's fault does not; a killed job leaves a report; root opens no
 # file of a user. The GPUs are those of tests/fake.
 . "$(dirname "$0")/lib.sh"
-slurm_fixture --own --set TaskPlugin=task/none --set MpiDefault=pmix
+slurm_fixture --own --set TaskPlugin=task/none
 have chex-env || skip_all "chex-env is not built"
 [ -f "$BUILD/tests/fake/nvml.so" ] || skip_all "the stand-ins are not built"
 chmod 1777 .

@@ -157,9 +157,11 @@ launch_controller() {
 # TreeWidth=2 makes PMIx's tree collective cross nodes; with the default of 50 it does not on a few.
 # The limits allow for a machine that is slow or pauses for some seconds. Above all those for messages,
 # silent nodes (SlurmdTimeout) and credentials, which end a launch, are never shorter than Slurm's own.
+# PMIx is the default where this Slurm has its plugin: Debian's 26.05 has PMI-2 only.
 configuration() {
-    local here last=$((nodes - 1)) node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
+    local here mpi=pmi2 last=$((nodes - 1)) node='CPUs=8 SocketsPerBoard=2 CoresPerSocket=4 RealMemory=4000 Gres=gpu:2'
     here=$(hostname -s)
+    ! compgen -G '/usr/lib/*/slurm*/mpi_pmix*.so' >/dev/null || mpi=pmix
     local controller=127.0.0.1 address=127.0.0.1 width=TreeWidth=2
     [ -z "$own_network" ] || controller=10.203.0.1 address="10.203.0.[10-$((10 + last))]" width=
     cat <<END
@@ -182,7 +184,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=100000
 SlurmdParameters=config_overrides
-MpiDefault=pmix
+MpiDefault=$mpi
 $width
 GresTypes=gpu
 ReturnToService=2
