@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# What cpack makes of the install rules: Debian packages, one for each component (-G DEB), and one
-# tarball that runs from any folder (-G TGZ). Included last.
+# What cpack makes of the install rules: packages of Debian (-G DEB) or of the Red Hat family (-G RPM),
+# one for each component, and one tarball that runs from any folder (-G TGZ). The target
+# package_source makes the archive of the source. Included last.
 #
 # Components: chexnet (every rule without a COMPONENT), mpi, cuda, dicom, slurm, and modulefiles. No
-# Debian package holds modulefiles: commands in the system's path need none.
+# package holds modulefiles: commands in the system's path need none.
 set(CPACK_PACKAGE_VENDOR chexnet)
 set(CPACK_PACKAGE_CONTACT "packager of this site <root@localhost>" CACHE STRING
   "Maintainer of the packages")
@@ -47,10 +48,62 @@ else()
   set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS libnccl2)
 endif()
 
-# The SPANK plugin and the sample for slurm.conf name the configured prefix: Debian packages install
-# there. The preset package configures /usr.
-file(WRITE ${CMAKE_BINARY_DIR}/cpack_project.cmake "if(CPACK_GENERATOR STREQUAL \"DEB\")
+# Packages of RHEL 9 and EPEL 9. rpmbuild finds the sonames, which say the versions. It leaves out
+# two: libmpi, which Open MPI's package provides under another name (its module file has the folder),
+# and cuDNN, without which chexnet-cuda.so says itself what is missing.
+set(CPACK_RPM_COMPONENT_INSTALL ON)
+set(CPACK_RPM_MAIN_COMPONENT chexnet)
+set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
+set(CPACK_RPM_PACKAGE_RELEASE_DIST ON)
+set(CPACK_PACKAGE_RELOCATABLE OFF)
+set(CPACK_RPM_PACKAGE_AUTOPROV OFF)
+set(CPACK_RPM_SPEC_MORE_DEFINE "%global __requires_exclude ^lib(mpi|cudnn)[.]so
+%define _build_id_links none")
+# Folders of other packages. In a prefix of its own the package has all.
+if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?$")
+  list(APPEND CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION ${CMAKE_INSTALL_PREFIX}
+    ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_DATADIR})
+  foreach(folder doc bash-completion bash-completion/completions fish fish/vendor_completions.d man
+      man/man1 man/man5 man/man7 zsh zsh/site-functions zsh/vendor-completions)
+    list(APPEND CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION ${CMAKE_INSTALL_FULL_DATADIR}/${folder})
+  endforeach()
+endif()
+set(names "hdf5, pmix, hwloc-libs, libpng, libjpeg-turbo, zlib, jansson")
+foreach(pair ISAL:isa-l LIBDEFLATE:libdeflate ARCHIVE:libarchive)
+  string(REPLACE ":" ";" pair ${pair})
+  list(GET pair 0 part)
+  if(CHEX_HAVE_${part})
+    list(GET pair 1 name)
+    string(APPEND names ", ${name}")
+  endif()
+endforeach()
+set(CPACK_RPM_CHEXNET_PACKAGE_REQUIRES "${names}")
+set(same "chexnet = ${PROJECT_VERSION}-%{release}")
+set(CPACK_RPM_MPI_PACKAGE_REQUIRES "${same}, openmpi")
+set(CPACK_RPM_CUDA_PACKAGE_REQUIRES "${same}")
+set(CPACK_RPM_CUDA_PACKAGE_SUGGESTS "${CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS}")
+string(REPLACE "libnccl2" "libnccl" CPACK_RPM_CUDA_PACKAGE_SUGGESTS "${CPACK_RPM_CUDA_PACKAGE_SUGGESTS}")
+set(CPACK_RPM_SLURM_PACKAGE_REQUIRES "${same}, slurm")
+set(CPACK_RPM_DICOM_PACKAGE_REQUIRES "${same}, dcmtk")
+if(CHEX_HAVE_OPENJPEG)
+  string(APPEND CPACK_RPM_DICOM_PACKAGE_REQUIRES ", openjpeg2")
+endif()
+
+# The archive of the source: the files of the commit, and nothing that lies beside them.
+set(CPACK_SOURCE_GENERATOR TGZ)
+set(CPACK_SOURCE_PACKAGE_FILE_NAME chexnet-${PROJECT_VERSION})
+set(CPACK_SOURCE_INSTALLED_DIRECTORIES "")
+
+# The SPANK plugin and the sample for slurm.conf name the configured prefix: packages install there.
+# The preset package configures /usr.
+file(WRITE ${CMAKE_BINARY_DIR}/cpack_project.cmake "if(CPACK_GENERATOR MATCHES \"^(DEB|RPM)$\")
   set(CPACK_PACKAGING_INSTALL_PREFIX \"${CMAKE_INSTALL_PREFIX}\")
+endif()
+if(CPACK_PACKAGE_FILE_NAME STREQUAL \"${CPACK_SOURCE_PACKAGE_FILE_NAME}\")
+  set(CHEX_SOURCE \"${PROJECT_SOURCE_DIR}\")
+  set(CPACK_INSTALL_SCRIPTS \"${PROJECT_SOURCE_DIR}/cmake/source_files.cmake\")
+  set(CPACK_POST_BUILD_SCRIPTS \"${PROJECT_SOURCE_DIR}/cmake/source_recipes.cmake\")
 endif()
 ")
 set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_BINARY_DIR}/cpack_project.cmake)

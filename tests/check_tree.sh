@@ -109,6 +109,7 @@ man-db man
 openmpi-bin mpirun
 mpich mpiexec.hydra
 procps pgrep pkill ps
+rpm rpm rpmbuild
 slurm-client salloc sbatch scancel scontrol sdiag sinfo squeue srun
 tcl tclsh
 xxhash xxh128sum
