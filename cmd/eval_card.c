@@ -2,7 +2,6 @@
  *
  * chex-eval card: writes a model card from the results folder of an evaluation.
  */
-#include <stdio.h>
 
 #include "eval_commands.h"
 

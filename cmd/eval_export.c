@@ -3,7 +3,6 @@
  * chex-eval export: writes the parameters of a checkpoint as a safetensors file, or the network as
  * an ONNX model, with the checkpoint's description as metadata. Or the features of a set's images.
  */
-#include <stdio.h>
 
 #include "base/log.h"
 #include "eval_commands.h"

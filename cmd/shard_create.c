@@ -6,7 +6,6 @@
 #include "shard_make.h"
 
 #include "ingest/create.h"
-#include "shard/shard_write.h"
 
 struct create_settings {
     struct chex_opt_common common;

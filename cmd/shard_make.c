@@ -7,10 +7,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "base/result.h"
 #include "base/text.h"
 #include "launch/group.h"
-#include "shard_commands.h"
 
 enum chex_status shard_complete(struct chex_create_options *o, const char *fractions,
                                 struct chex_error *err) {

@@ -2,8 +2,6 @@
  *
  * The table of the options of chex-train.
  */
-#include "engine/choose.h"
-#include "engine/update.h"
 #include "option_rows.h"
 #include "train_settings.h"
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/result.h"
-#include "base/units.h"
 
 enum { RANKS_SHOWN = 8 };
 

@@ -2,7 +2,6 @@
  *
  * --bench: times steps of an engine on random data.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"

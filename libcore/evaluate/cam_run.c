@@ -17,7 +17,6 @@
 #include "evaluate/output.h"
 #include "evaluate/subcommands.h"
 #include "image/convert.h"
-#include "infer/cam_picture.h"
 #include "infer/split_run.h"
 #include "input/augment.h"
 

@@ -4,7 +4,6 @@
  */
 #include <string.h>
 
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/textfile.h"
 #include "evaluate/output.h"

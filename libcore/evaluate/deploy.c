@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/fs.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"

@@ -15,7 +15,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "evaluate/network.h"
 #include "evaluate/output.h"
 #include "model/parameter_names.h"
 

@@ -5,7 +5,6 @@
  */
 #include "evaluate/results.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

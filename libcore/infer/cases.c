@@ -8,7 +8,6 @@
  */
 #include "infer/cases.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "infer/image_loader.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

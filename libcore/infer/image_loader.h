@@ -13,9 +13,7 @@
 #ifndef CHEX_INFER_IMAGE_LOADER_H
 #define CHEX_INFER_IMAGE_LOADER_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "image/image.h"
 #include "ingest/image_list.h"

@@ -22,7 +22,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "bench/roofline.h"
-#include "engine/update.h"
 #include "plan/machines.h"
 #include "shard/manifest.h"
 #include "train/layer_rates.h"

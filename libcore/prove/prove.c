@@ -18,7 +18,6 @@
 #include "base/result.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "prove/prove_files.h"
 #include "train/head_only.h"
 #include "train/loop.h"

@@ -4,7 +4,6 @@
  */
 #include "prove/prove_files.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"

@@ -2,9 +2,7 @@
  *
  * Several sets as JSON, CSV and text.
  */
-#include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "base/result.h"
 #include "report/figures_text.h"

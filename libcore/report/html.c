@@ -6,7 +6,6 @@
 #include "report/html.h"
 
 #include "base/textfile.h"
-#include "infer/cases.h"
 
 static bool has_figures(const struct chex_report *r) { return r->figures; }
 static bool has_probabilities(const struct chex_report *r) {

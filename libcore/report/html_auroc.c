@@ -3,7 +3,6 @@
  * The AUROC table of report.html, with a bar for each interval, and the published figures.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/textfile.h"
 #include "report/html.h"

@@ -4,7 +4,6 @@
  */
 #include <math.h>
 
-#include "base/textfile.h"
 #include "report/figures_text.h"
 #include "report/html.h"
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/result.h"
-#include "base/text.h"
 #include "base/textfile.h"
 #include "report/figures_text.h"
 #include "report/table.h"

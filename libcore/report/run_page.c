@@ -9,10 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
-#include "base/text.h"
 #include "base/textfile.h"
 #include "base/units.h"
 #include "report/html.h"

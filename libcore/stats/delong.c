@@ -6,7 +6,6 @@
 #include "stats/delong.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

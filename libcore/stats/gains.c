@@ -5,7 +5,6 @@
 #include "stats/gains.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "stats/paired.h"

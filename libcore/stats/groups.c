@@ -4,7 +4,6 @@
  */
 #include "stats/groups.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,9 +4,7 @@
  */
 #include "stats/row_facts.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -5,7 +5,6 @@
 #include "stats/scores.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

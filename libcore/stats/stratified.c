@@ -7,7 +7,6 @@
  */
 #include "stats/stratified.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "engine/update.h"
 #include "train/layer_rates.h"
 #include "train/loop.h"
 #include "train/loss_setup.h"

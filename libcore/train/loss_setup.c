@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
-
 /* The weights that the proven start recorded, or those of the checkpoint if --pos-weight was not
  * given again. The caller releases the reference. */
 static json_t *recorded_weights(const struct chex_session *s) {

@@ -5,7 +5,6 @@
  */
 #include "train/loss_weights.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -15,7 +15,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/thread.h"
 
 enum state { IDLE, HELD, WRITING, DONE };

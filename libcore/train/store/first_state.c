@@ -4,7 +4,6 @@
  */
 #include "train/store/restore.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

@@ -6,7 +6,6 @@
 #include "train/store/ranks_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -7,14 +7,12 @@
 #include "train/store/restore.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "engine/update.h"
 #include "model/checkpoint_broadcast.h"
 #include "train/loop.h"
 #include "train/store/save.h"

@@ -10,7 +10,6 @@
 #include "train/store/run_output.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,9 +6,6 @@
 #ifndef CHEX_TRAIN_WATCH_STEPSTATS_H
 #define CHEX_TRAIN_WATCH_STEPSTATS_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 /* Seconds of one step (or summed over several) on one rank. */
 struct chex_step_times {
     double data; /* waiting for input */
