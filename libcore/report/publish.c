@@ -11,34 +11,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 
 #define TEMPORARY ".eval.tmp."
 #define READY ".eval.ready"
 #define REPLACE ".replace." /* + NAME: a marker of chex_publish_replace */
 
-static enum chex_status no_memory(const char *dir, struct chex_error *err) {
-    return chex_error_memory(err, "%s: the results", dir);
-}
-
-bool chex_publish_pending(const char *dir) {
-    char *ready = chex_fs_join(dir, READY);
-    const bool pending = ready && chex_fs_is_dir(ready);
-    free(ready);
-    return pending;
-}
+bool chex_publish_pending(const char *dir) { return chex_fs_is_dir(chex_path(dir, READY).text); }
 
 /* Removes the old key file, unless the new one has already been moved (a resumed publish). Files of
  * DIR that the new set does not contain stay: chex-eval score keeps an existing predictions.csv. */
 static enum chex_status remove_old_key(const char *ready, const char *dir, const char *key,
                                        struct chex_error *err) {
-    char *fresh = chex_fs_join(ready, key), *old = chex_fs_join(dir, key);
-    enum chex_status st = fresh && old ? CHEX_OK : no_memory(dir, err);
-    if (st == CHEX_OK && chex_fs_exists(fresh) && unlink(old) != 0 && errno != ENOENT)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot replace %s", old);
-    free(fresh);
-    free(old);
-    return st;
+    const struct chex_path old = chex_path(dir, key);
+    if (chex_fs_exists(chex_path(ready, key).text) && unlink(old.text) != 0 && errno != ENOENT)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot replace %s", old.text);
+    return CHEX_OK;
 }
 
 #define FOLDER_KEY "auroc.json" /* of a folder within a set of results */
@@ -50,20 +39,15 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
  * error: a run that was killed had already moved it. */
 static enum chex_status move_entry(const char *ready, const char *dir, const char *name,
                                    struct chex_error *err) {
-    char *from = chex_fs_join(ready, name), *to = chex_fs_join(dir, name);
-    enum chex_status st = from && to ? CHEX_OK : no_memory(dir, err);
-    if (st == CHEX_OK && chex_fs_is_dir(from)) {
-        st = chex_fs_mkdirs(to, err);
-        if (st == CHEX_OK)
-            st = move_all(from, to, FOLDER_KEY, err);
-        if (st == CHEX_OK)
-            chex_fs_sync_folder(to);
-    } else if (st == CHEX_OK && rename(from, to) != 0 && errno != ENOENT) {
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to);
+    const struct chex_path from = chex_path(ready, name), to = chex_path(dir, name);
+    if (chex_fs_is_dir(from.text)) {
+        CHEX_TRY(chex_fs_mkdirs(to.text, err));
+        CHEX_TRY(move_all(from.text, to.text, FOLDER_KEY, err));
+        chex_fs_sync_folder(to.text);
+    } else if (rename(from.text, to.text) != 0 && errno != ENOENT) {
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish %s", to.text);
     }
-    free(from);
-    free(to);
-    return st;
+    return CHEX_OK;
 }
 
 /* Moves every file of `ready` to `dir`, in order of names, the key file last. */
@@ -87,14 +71,11 @@ static enum chex_status move_all(const char *ready, const char *dir, const char 
 /* Removes DIR/NAME, then its marker. */
 static enum chex_status replace_one(const char *ready, const char *dir, const char *marker,
                                     struct chex_error *err) {
-    char *mark = chex_fs_join(ready, marker);
-    char *old = chex_fs_join(dir, marker + sizeof REPLACE - 1);
-    enum chex_status st = mark && old ? chex_fs_remove_tree(old, err) : no_memory(dir, err);
-    if (st == CHEX_OK && rmdir(mark) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", mark);
-    free(mark);
-    free(old);
-    return st;
+    const struct chex_path mark = chex_path(ready, marker);
+    CHEX_TRY(chex_fs_remove_tree(chex_path(dir, marker + sizeof REPLACE - 1).text, err));
+    if (rmdir(mark.text) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", mark.text);
+    return CHEX_OK;
 }
 
 static int is_marker(const struct dirent *e) {
@@ -119,18 +100,11 @@ static enum chex_status remove_replaced(const char *ready, const char *dir, cons
 }
 
 static enum chex_status publish(const char *dir, const char *key, struct chex_error *err) {
-    char *ready = chex_fs_join(dir, READY);
-    if (!ready)
-        return no_memory(dir, err);
-    enum chex_status st = remove_replaced(ready, dir, key, err);
-    if (st == CHEX_OK)
-        st = move_all(ready, dir, key, err);
-    if (st == CHEX_OK) {
-        chex_fs_sync_folder(dir);
-        st = chex_fs_remove_tree(ready, err);
-    }
-    free(ready);
-    return st;
+    const struct chex_path ready = chex_path(dir, READY);
+    CHEX_TRY(remove_replaced(ready.text, dir, key, err));
+    CHEX_TRY(move_all(ready.text, dir, key, err));
+    chex_fs_sync_folder(dir);
+    return chex_fs_remove_tree(ready.text, err);
 }
 
 static enum chex_status remove_incomplete(const char *dir, struct chex_error *err) {
@@ -138,13 +112,9 @@ static enum chex_status remove_incomplete(const char *dir, struct chex_error *er
     DIR *d = opendir(dir);
     if (!d)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", dir);
-    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));) {
-        if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) != 0)
-            continue;
-        char *path = chex_fs_join(dir, e->d_name);
-        st = path ? chex_fs_remove_tree(path, err) : no_memory(dir, err);
-        free(path);
-    }
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));)
+        if (strncmp(e->d_name, TEMPORARY, sizeof TEMPORARY - 1) == 0)
+            st = chex_fs_remove_tree(chex_path(dir, e->d_name).text, err);
     closedir(d);
     return st;
 }
@@ -157,37 +127,28 @@ enum chex_status chex_publish_recover(const char *dir, const char *key, struct c
 enum chex_status chex_publish_begin(const char *dir, const char *key, struct chex_publish *s,
                                     struct chex_error *err) {
     *s = (struct chex_publish){.dir = dir, .key = key};
-    char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
+    CHEX_AUTO_FREE char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
     if (!path)
-        return no_memory(dir, err);
-    if (!mkdtemp(path)) {
-        enum chex_status st =
-            chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
-        free(path);
-        return st;
-    }
+        return chex_error_memory(err, "%s: the results", dir);
+    if (!mkdtemp(path))
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
     s->path = path;
+    path = NULL;
     return CHEX_OK;
 }
 
 enum chex_status chex_publish_replace(const struct chex_publish *s, const char *name,
                                       struct chex_error *err) {
-    char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
-    enum chex_status st = mark ? chex_fs_mkdirs(mark, err) : no_memory(s->dir, err);
-    free(mark);
-    return st;
+    CHEX_AUTO_FREE char *mark = chex_fs_format("%s/" REPLACE "%s", s->path, name);
+    return mark ? chex_fs_mkdirs(mark, err) : chex_error_memory(err, "%s: the results", s->dir);
 }
 
 /* Step 2 of report/publish.h. */
 static enum chex_status make_ready(const struct chex_publish *s, struct chex_error *err) {
-    char *ready = chex_fs_join(s->dir, READY);
-    enum chex_status st = ready ? CHEX_OK : no_memory(s->dir, err);
-    if (st == CHEX_OK && rename(s->path, ready) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
-    if (st == CHEX_OK)
-        chex_fs_sync_folder(s->dir);
-    free(ready);
-    return st;
+    if (rename(s->path, chex_path(s->dir, READY).text) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot finish the results in %s", s->dir);
+    chex_fs_sync_folder(s->dir);
+    return CHEX_OK;
 }
 
 /* DIR/.eval.tmp.XXXXXX/NAME in an error text becomes DIR/NAME. */
