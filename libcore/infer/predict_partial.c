@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +22,10 @@ static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_memory(err, "the unfinished results");
 }
 
-static char *part_path(const char *out, int part) {
-    return chex_fs_format("%s/" CHEX_PARTIAL_NAME "/part-%05d", out, part);
+static struct chex_path part_path(const char *out, int part) {
+    char name[64];
+    snprintf(name, sizeof name, CHEX_PARTIAL_NAME "/part-%05d", part);
+    return chex_path(out, name);
 }
 
 /* ---- the run ---- */
@@ -52,44 +53,28 @@ static enum chex_status refuse(const char *out, const char *line, struct chex_er
 /* *same_out: the folder belongs to a run with these lines. */
 static enum chex_status compare(const char *out, const char *run, const char *lines, bool force,
                                 bool *same_out, struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     *same_out = false;
     if (!chex_fs_exists(run))
         return CHEX_OK;
     CHEX_TRY(chex_fs_read(run, RUN_LIMIT_BYTES, &text, NULL, err));
     const char *other = first_other(text, lines);
-    free(text);
     *same_out = !other;
     return other && !force ? refuse(out, other, err) : CHEX_OK;
 }
 
-static enum chex_status make_folders(const char *folder, struct chex_error *err) {
-    static const char *const names[] = {"thumbs", "maps"};
-    for (size_t i = 0; i < CHEX_COUNT(names); i++) {
-        char *path = chex_fs_join(folder, names[i]);
-        enum chex_status st = path ? chex_fs_mkdirs(path, err) : no_memory(err);
-        free(path);
-        CHEX_TRY(st);
-    }
-    return CHEX_OK;
-}
-
 enum chex_status chex_partial_begin(const char *out, const char *lines, bool force,
                                     struct chex_error *err) {
-    char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME);
-    char *run = folder ? chex_fs_join(folder, "run") : NULL;
+    const struct chex_path folder = chex_path(out, CHEX_PARTIAL_NAME);
+    const struct chex_path run = chex_path(folder.text, "run");
     bool same = false;
-    enum chex_status st = run ? compare(out, run, lines, force, &same, err) : no_memory(err);
-    if (st == CHEX_OK && !same) {
-        st = chex_fs_remove_tree(folder, err);
-        if (st == CHEX_OK)
-            st = make_folders(folder, err);
-        if (st == CHEX_OK)
-            st = chex_fs_write(run, lines, strlen(lines), err);
-    }
-    free(folder);
-    free(run);
-    return st;
+    CHEX_TRY(compare(out, run.text, lines, force, &same, err));
+    if (same)
+        return CHEX_OK;
+    CHEX_TRY(chex_fs_remove_tree(folder.text, err));
+    CHEX_TRY(chex_fs_mkdirs(chex_path(folder.text, "thumbs").text, err));
+    CHEX_TRY(chex_fs_mkdirs(chex_path(folder.text, "maps").text, err));
+    return chex_fs_write(run.text, lines, strlen(lines), err);
 }
 
 /* ---- finding lines ---- */
@@ -122,27 +107,26 @@ static void add_line(struct chex_partial_index *index, int part, char *line, siz
 
 static enum chex_status scan_part(const char *out, int part, struct chex_partial_index *index,
                                   struct chex_error *err) {
-    char *path = part_path(out, part), *line = NULL;
+    const struct chex_path path = part_path(out, part);
+    CHEX_AUTO_FREE char *line = NULL;
     size_t capacity = 0;
     uint64_t offset = 0;
-    ssize_t n = 0;
-    int fd = -1;
-    enum chex_status st = path ? chex_fs_open(path, &fd, NULL, err) : no_memory(err);
-    FILE *f = st == CHEX_OK ? fdopen(fd, "r") : NULL;
-    if (st == CHEX_OK && !f) {
+    ssize_t n;
+    int fd;
+    CHEX_TRY(chex_fs_open(path.text, &fd, NULL, err));
+    FILE *f = fdopen(fd, "r");
+    if (!f) {
         close(fd);
-        st = no_memory(err);
+        return no_memory(err);
     }
-    while (st == CHEX_OK && (n = getline(&line, &capacity, f)) > 0) {
+    while ((n = getline(&line, &capacity, f)) > 0) {
         add_line(index, part, line, (size_t)n, offset);
         offset += (uint64_t)n;
     }
-    if (st == CHEX_OK && !feof(f))
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path);
-    if (f)
-        fclose(f);
-    free(line);
-    free(path);
+    enum chex_status st = CHEX_OK;
+    if (!feof(f))
+        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", path.text);
+    fclose(f);
     return st;
 }
 
@@ -166,12 +150,12 @@ static enum chex_status scan_folder(const char *out, const char *folder,
 
 enum chex_status chex_partial_scan(const char *out, size_t count, struct chex_partial_index *index,
                                    struct chex_error *err) {
-    CHEX_AUTO_FREE char *folder = chex_fs_join(out, CHEX_PARTIAL_NAME);
+    const struct chex_path folder = chex_path(out, CHEX_PARTIAL_NAME);
     *index = (struct chex_partial_index){.count = count,
                                          .places = chex_alloc_zeroed(count, sizeof *index->places)};
     for (size_t i = 0; index->places && i < count; i++)
         index->places[i].part = -1;
-    return folder && index->places ? scan_folder(out, folder, index, err) : no_memory(err);
+    return index->places ? scan_folder(out, folder.text, index, err) : no_memory(err);
 }
 
 void chex_partial_index_release(struct chex_partial_index *index) {
@@ -182,61 +166,38 @@ void chex_partial_index_release(struct chex_partial_index *index) {
 /* ---- writing ---- */
 
 struct chex_partial_writer {
-    char *path;
-    int fd;
-    char *data; /* lines that are not in the file yet */
-    size_t bytes, capacity;
+    struct chex_path path;
+    FILE *f;
 };
+
+static enum chex_status cannot_write(const struct chex_partial_writer *w, struct chex_error *err) {
+    return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path.text);
+}
 
 enum chex_status chex_partial_create(const char *out, int part, struct chex_partial_writer **w_out,
                                      struct chex_error *err) {
-    struct chex_partial_writer *w = chex_alloc_zeroed(1, sizeof *w);
-    if (!w || !(w->path = part_path(out, part))) {
-        free(w);
+    CHEX_AUTO_FREE struct chex_partial_writer *w = chex_alloc_zeroed(1, sizeof *w);
+    if (!w)
         return no_memory(err);
-    }
-    w->fd = open(w->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        enum chex_status st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", w->path);
-        free(w->path);
-        free(w);
-        return st;
-    }
+    w->path = part_path(out, part);
+    if (!(w->f = fopen(w->path.text, "wxe")))
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", w->path.text);
     *w_out = w;
+    w = NULL;
     return CHEX_OK;
 }
 
 enum chex_status chex_partial_put(struct chex_partial_writer *w, size_t index, const char *text,
                                   struct chex_error *err) {
-    const size_t most = HASH_DIGITS + 1 + 20 + 1 + strlen(text) + 2;
-    if (w->bytes + most > w->capacity) {
-        const size_t capacity = 2 * (w->bytes + most);
-        char *grown = realloc(w->data, capacity);
-        if (!grown)
-            return no_memory(err);
-        w->data = grown;
-        w->capacity = capacity;
-    }
-    char *line = w->data + w->bytes, *rest = line + HASH_DIGITS + 1;
-    const int n = sprintf(rest, "%zu %s", index, text);
-    char hash[HASH_DIGITS + 1];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)chex_hash64(rest, (size_t)n));
-    memcpy(line, hash, HASH_DIGITS);
-    line[HASH_DIGITS] = ' ';
-    rest[n] = '\n';
-    w->bytes += HASH_DIGITS + 1 + (size_t)n + 1;
-    return CHEX_OK;
+    CHEX_AUTO_FREE char *line = chex_fs_format("%zu %s", index, text);
+    if (!line)
+        return no_memory(err);
+    const unsigned long long hash = chex_hash64(line, strlen(line));
+    return fprintf(w->f, "%016llx %s\n", hash, line) < 0 ? cannot_write(w, err) : CHEX_OK;
 }
 
 enum chex_status chex_partial_flush(struct chex_partial_writer *w, struct chex_error *err) {
-    for (size_t at = 0; at < w->bytes;) {
-        const ssize_t n = write(w->fd, w->data + at, w->bytes - at);
-        if (n < 0 && errno != EINTR)
-            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
-        at += n > 0 ? (size_t)n : 0;
-    }
-    w->bytes = 0;
-    return CHEX_OK;
+    return fflush(w->f) != 0 ? cannot_write(w, err) : CHEX_OK;
 }
 
 enum chex_status chex_partial_close(struct chex_partial_writer *w, enum chex_status st,
@@ -245,10 +206,8 @@ enum chex_status chex_partial_close(struct chex_partial_writer *w, enum chex_sta
         return st;
     if (st == CHEX_OK)
         st = chex_partial_flush(w, err);
-    if (close(w->fd) != 0 && st == CHEX_OK)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
-    free(w->path);
-    free(w->data);
+    if (fclose(w->f) != 0 && st == CHEX_OK)
+        st = cannot_write(w, err);
     free(w);
     return st;
 }
@@ -276,14 +235,12 @@ enum chex_status chex_partial_open(const char *out, const struct chex_partial_in
 static enum chex_status go_to(struct chex_partial_reader *r, int part, struct chex_error *err) {
     if (r->open_part == part)
         return CHEX_OK;
-    char *path = part_path(r->out, part);
     if (r->fd >= 0)
         close(r->fd);
     r->fd = r->open_part = -1;
-    enum chex_status st = path ? chex_fs_open(path, &r->fd, NULL, err) : no_memory(err);
-    free(path);
-    r->open_part = st == CHEX_OK ? part : -1;
-    return st;
+    CHEX_TRY(chex_fs_open(part_path(r->out, part).text, &r->fd, NULL, err));
+    r->open_part = part;
+    return CHEX_OK;
 }
 
 enum chex_status chex_partial_read(struct chex_partial_reader *r, size_t index, char **text_out,
@@ -314,4 +271,41 @@ void chex_partial_reader_close(struct chex_partial_reader *r) {
         close(r->fd);
     free(r->text);
     free(r);
+}
+
+/* ---- the text of an image ---- */
+
+bool chex_predict_line_split(char *text, struct chex_predict_line *line) {
+    char *part[6] = {text};
+    int count = 1;
+    for (char *at = text; (at = strchr(at, '\t')); count++) {
+        *at++ = '\0';
+        if (count == 6)
+            return false;
+        part[count] = at;
+    }
+    if (strcmp(part[0], "p") == 0 && count == 6)
+        *line = (struct chex_predict_line){.predicted = true,
+                                           .id = part[1],
+                                           .study = part[2],
+                                           .series = part[3],
+                                           .cells = part[4],
+                                           .flags = part[5]};
+    else if (strcmp(part[0], "r") == 0 && count == 3)
+        *line = (struct chex_predict_line){.id = part[1], .reason = part[2]};
+    else
+        return false;
+    return true;
+}
+
+char *chex_predict_line_unquote(char *cell) {
+    if (*cell != '"')
+        return cell;
+    char *out = cell;
+    for (const char *in = cell + 1; *in && !(in[0] == '"' && in[1] != '"'); in++) {
+        *out++ = *in;
+        in += *in == '"';
+    }
+    *out = '\0';
+    return cell;
 }

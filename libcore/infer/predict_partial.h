@@ -73,4 +73,20 @@ enum chex_status chex_partial_read(struct chex_partial_reader *r, size_t index, 
                                    struct chex_error *err);
 void chex_partial_reader_close(struct chex_partial_reader *r); /* NULL allowed */
 
+/* The TEXT of an image, with TAB between its parts:
+ *   p ID STUDY SERIES CELLS FLAGS    CELLS: ",cell" for each further column
+ *   r ID REASON
+ * The parts are cells of a CSV file, in which TAB and line feed cannot occur. */
+struct chex_predict_line {
+    bool predicted;
+    char *id, *study, *series, *cells, *flags; /* if predicted */
+    char *reason;                              /* if not; besides id */
+};
+
+/* Cuts the text at its TABs. False: not such a text. */
+bool chex_predict_line_split(char *text, struct chex_predict_line *line_out);
+
+/* The text of a cell without its quotes, in place. */
+char *chex_predict_line_unquote(char *cell);
+
 #endif

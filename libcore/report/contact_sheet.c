@@ -12,7 +12,6 @@
 #include "base/fs.h"
 #include "base/text.h"
 #include "base/textfile.h"
-#include "infer/predict_line.h"
 
 enum { THUMB_LIMIT_BYTES = 1 << 20, TEXT_BYTES = 1024 };
 

@@ -4,15 +4,12 @@
  * read one by one, so memory holds the place of each line only. Two passes: the first finds out
  * which optional columns exist.
  */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/textfile.h"
 #include "infer/predict_images.h"
-#include "infer/predict_line.h"
 #include "report/contact_sheet.h"
 #include "stats/predictions.h"
 
