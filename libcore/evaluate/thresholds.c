@@ -26,53 +26,44 @@ static bool parse_prevalence(const char *text, double *out) {
     return chex_parse_f64(text, out) && *out > 0 && *out < 1;
 }
 
-/* Splits "A=0.1,B=0.2" and calls set() for each part, or once with name NULL for "0.1". */
-static enum chex_status each_prevalence(const char *text,
-                                        enum chex_status (*set)(void *arg, const char *name,
-                                                                double value,
-                                                                struct chex_error *err),
-                                        void *arg, struct chex_error *err) {
-    double value;
-    if (!strchr(text, '='))
-        return parse_prevalence(text, &value) ? set(arg, NULL, value, err)
-                                              : bad_prevalence(text, err);
-    char *copy = strdup(text), *rest = copy;
-    enum chex_status st = copy ? CHEX_OK : chex_error_memory(err, "--prevalence");
-    for (char *part; st == CHEX_OK && (part = strsep(&rest, ",")) != NULL;) {
-        char *equals = strrchr(part, '=');
-        if (!equals || equals == part || !parse_prevalence(equals + 1, &value)) {
-            st = bad_prevalence(text, err);
-            break;
-        }
-        *equals = '\0';
-        st = set(arg, part, value, err);
-    }
-    free(copy);
-    return st;
-}
-
-static enum chex_status accept(void *arg, const char *name, double value, struct chex_error *err) {
-    (void)arg, (void)name, (void)value, (void)err;
-    return CHEX_OK;
-}
-
 struct classes {
     int count;
     char *const *names;
     double *prevalence;
 };
 
-static enum chex_status set_prevalence(void *arg, const char *name, double value,
+/* name NULL: all classes. k NULL: nothing is set. */
+static enum chex_status set_prevalence(const struct classes *k, const char *name, double value,
                                        struct chex_error *err) {
-    const struct classes *k = arg;
-    bool found = !name;
-    for (int c = 0; c < k->count; c++)
+    bool found = !name || !k;
+    for (int c = 0; k && c < k->count; c++)
         if (!name || strcmp(k->names[c], name) == 0) {
             k->prevalence[c] = value;
             found = true;
         }
     if (!found)
         return chex_error_set(err, CHEX_E_USAGE, "--prevalence: no finding is named '%.60s'", name);
+    return CHEX_OK;
+}
+
+/* Sets the parts of "A=0.1,B=0.2", or "0.1" for all classes. k NULL: checks only. */
+static enum chex_status read_prevalence(const char *text, const struct classes *k,
+                                        struct chex_error *err) {
+    double value;
+    if (!strchr(text, '='))
+        return parse_prevalence(text, &value) ? set_prevalence(k, NULL, value, err)
+                                              : bad_prevalence(text, err);
+    CHEX_AUTO_FREE char *copy = strdup(text);
+    char *rest = copy;
+    if (!copy)
+        return chex_error_memory(err, "--prevalence");
+    for (char *part; (part = strsep(&rest, ",")) != NULL;) {
+        char *equals = strrchr(part, '=');
+        if (!equals || equals == part || !parse_prevalence(equals + 1, &value))
+            return bad_prevalence(text, err);
+        *equals = '\0';
+        CHEX_TRY(set_prevalence(k, part, value, err));
+    }
     return CHEX_OK;
 }
 
@@ -84,7 +75,7 @@ enum chex_status chex_eval_figures_check(const struct chex_eval_settings *s,
     double value;
     const char *text = s->threshold;
     if (s->prevalence)
-        CHEX_TRY(each_prevalence(s->prevalence, accept, NULL, err));
+        CHEX_TRY(read_prevalence(s->prevalence, NULL, err));
     if (!text || chex_fs_exists(text))
         return CHEX_OK;
     if (chex_threshold_is_rule(text))
@@ -192,8 +183,8 @@ enum chex_status chex_eval_figures_open(const struct chex_eval_settings *s,
             return chex_error_memory(err, "--prevalence");
         for (int c = 0; c < classes; c++)
             f->prevalence[c] = NAN;
-        struct classes k = {classes, class_names, f->prevalence};
-        CHEX_TRY(each_prevalence(s->prevalence, set_prevalence, &k, err));
+        const struct classes k = {classes, class_names, f->prevalence};
+        CHEX_TRY(read_prevalence(s->prevalence, &k, err));
         f->config.prevalence = f->prevalence;
     }
     return find_thresholds(s, n, classes, class_names, f, err);
