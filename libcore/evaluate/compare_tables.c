@@ -61,21 +61,22 @@ static enum chex_status add_file(struct comparison *c, const char *path, struct 
 /* Adds the trainings of a recipe. */
 static enum chex_status add_recipe(struct comparison *c, int recipe, struct chex_error *err) {
     const char *option = recipe ? "--against" : "--runs";
-    char *list = strdup(recipe ? c->settings->against : c->settings->runs), *rest = list;
-    enum chex_status st = list ? CHEX_OK : chex_error_memory(err, NULL);
-    for (char *item; st == CHEX_OK && (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
+    CHEX_AUTO_FREE char *list = strdup(recipe ? c->settings->against : c->settings->runs);
+    char *rest = list;
+    if (!list)
+        return chex_error_memory(err, NULL);
+    for (char *item; (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
         const struct chex_path inside = chex_path(item, "predictions.csv");
-        st = *item ? add_file(c, chex_fs_is_dir(item) ? inside.text : item, err)
-                   : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option);
+        CHEX_TRY(*item ? add_file(c, chex_fs_is_dir(item) ? inside.text : item, err)
+                       : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option));
     }
-    free(list);
-    if (st == CHEX_OK && c->runs[recipe] < CHEX_RECIPES_MIN_RUNS)
-        st = chex_error_set(
+    if (c->runs[recipe] < CHEX_RECIPES_MIN_RUNS)
+        return chex_error_set(
             err, CHEX_E_USAGE,
             "%s: %zu training%s (expected at least %d, with other seeds); chex-eval compare A B "
             "compares two networks, and its interval covers other patients, but no other training",
             option, c->runs[recipe], chex_text_s(c->runs[recipe]), CHEX_RECIPES_MIN_RUNS);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status find_files(struct comparison *c, const struct chex_opt_set *set,
@@ -104,11 +105,10 @@ static enum chex_status find_files(struct comparison *c, const struct chex_opt_s
 
 static enum chex_status read_table(const struct comparison *c, struct chex_paired_file *f,
                                    struct chex_predictions **table_out, struct chex_error *err) {
-    char *bytes = NULL;
+    CHEX_AUTO_FREE char *bytes = NULL;
     size_t size = 0;
     CHEX_TRY(chex_fs_read(f->path, FILE_LIMIT_BYTES, &bytes, &size, err));
     chex_hash128_hex(bytes, size, f->digest);
-    free(bytes);
     CHEX_TRY(
         chex_predictions_read(f->path, (enum chex_score_kind)c->settings->scores, table_out, err));
     f->rows = (*table_out)->rows;
@@ -135,16 +135,15 @@ static enum chex_status compare_file(struct comparison *c, size_t i, struct chex
 static enum chex_status correct_means(const struct comparison *c, struct chex_error *err) {
     const size_t n = c->files - 1;
     size_t tests;
-    double *p = chex_alloc_zeroed(n, 2 * sizeof *p);
+    CHEX_AUTO_FREE double *p = chex_alloc_zeroed(n, 2 * sizeof *p);
     if (!p)
         return chex_error_memory(err, NULL);
     for (size_t i = 0; i < n; i++)
         p[i] = c->compared[i]->mean.p_value;
-    const enum chex_status st = chex_difference_holm(p, n, p + n, &tests, err);
-    for (size_t i = 0; n > 1 && st == CHEX_OK && i < n; i++)
+    CHEX_TRY(chex_difference_holm(p, n, p + n, &tests, err));
+    for (size_t i = 0; n > 1 && i < n; i++)
         c->compared[i]->mean.p_holm = p[n + i];
-    free(p);
-    return st;
+    return CHEX_OK;
 }
 
 /* ---- recipes ---- */

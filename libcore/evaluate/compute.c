@@ -137,12 +137,11 @@ struct chex_report chex_eval_report_of(const struct chex_eval_settings *s,
 /* Writes predictions.csv. Its digest in auroc.json says that the two belong together. */
 static enum chex_status write_table(const char *path, const struct chex_predictions *predictions,
                                     char digest[CHEX_HASH128_HEX_BYTES], struct chex_error *err) {
-    char *bytes = NULL;
+    CHEX_AUTO_FREE char *bytes = NULL;
     size_t size = 0;
     CHEX_TRY(chex_predictions_write(path, predictions, err));
     CHEX_TRY(chex_fs_read(path, UINT64_MAX, &bytes, &size, err));
     chex_hash128_hex(bytes, size, digest);
-    free(bytes);
     return CHEX_OK;
 }
 
@@ -152,11 +151,7 @@ enum chex_status chex_eval_write_files(const char *dir, const struct chex_report
     struct chex_report written = *report;
     char digest[CHEX_HASH128_HEX_BYTES];
     if (predictions) {
-        char *path = chex_fs_join(dir, "predictions.csv");
-        enum chex_status st =
-            path ? write_table(path, predictions, digest, err) : chex_error_memory(err, NULL);
-        free(path);
-        CHEX_TRY(st);
+        CHEX_TRY(write_table(chex_path(dir, "predictions.csv").text, predictions, digest, err));
         written.table_digest = digest;
     }
     return chex_report_write(&written, dir, err);

@@ -292,14 +292,10 @@ static enum chex_status deploy(const struct chex_eval_split *e, struct chex_erro
     return st;
 }
 
-static enum chex_status check_output(const struct chex_eval_settings *s, struct chex_error *err) {
-    return chex_eval_files_check(s, err);
-}
-
 enum chex_status chex_evaluate_deploy(const struct chex_opt_set *set,
                                       const struct chex_eval_settings *s, FILE *out,
                                       struct chex_error *err) {
-    static const struct chex_eval_split_use use = {check_output, deploy};
+    static const struct chex_eval_split_use use = {chex_eval_files_check, deploy};
     struct chex_threshold_rule rule;
     if (!s->data || !s->checkpoint || !s->output)
         return chex_error_set(err, CHEX_E_USAGE, "chex-eval deploy needs --%s",

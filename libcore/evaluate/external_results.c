@@ -95,13 +95,9 @@ static enum chex_status write_set(const struct external *x, int i, const char *d
     const struct chex_eval_done *d = &x->q->done[i];
     const struct chex_report report =
         chex_eval_report_of(x->q->s, &x->computed[i], d, x->q->published);
-    char *folder = chex_fs_join(dir, x->names->set[i].name);
-    enum chex_status st =
-        folder ? chex_fs_mkdirs(folder, err) : chex_error_memory(err, "the results");
-    if (st == CHEX_OK)
-        st = chex_eval_write_files(folder, &report, d->table, err);
-    free(folder);
-    return st;
+    const struct chex_path folder = chex_path(dir, x->names->set[i].name);
+    CHEX_TRY(chex_fs_mkdirs(folder.text, err));
+    return chex_eval_write_files(folder.text, &report, d->table, err);
 }
 
 static enum chex_status put_json(FILE *to, const struct chex_external *x, struct chex_error *err) {

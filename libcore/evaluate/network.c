@@ -63,10 +63,8 @@ static enum chex_status name_classes(const struct chex_eval_settings *s,
     if (n->about.classes)
         return chex_error_set(err, CHEX_E_USAGE, "--classes: %s names its %d findings itself",
                               s->checkpoint, n->about.classes);
-    char *text = strdup(s->classes);
-    enum chex_status st = text ? cut_classes(text, &n->about, err) : chex_error_memory(err, NULL);
-    free(text);
-    return st;
+    CHEX_AUTO_FREE char *text = strdup(s->classes);
+    return text ? cut_classes(text, &n->about, err) : chex_error_memory(err, NULL);
 }
 
 /* The number of classes, which the file, --classes or the data (`data`, or 0) gives. */

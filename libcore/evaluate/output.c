@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -34,19 +33,15 @@ struct chex_eval_output chex_eval_output_of_report(const struct chex_eval_settin
  * writable. */
 static enum chex_status look_for(const char *dir, const char *const *names, bool files, char *found,
                                  size_t size, struct chex_error *err) {
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0; st == CHEX_OK && names && names[i]; i++) {
-        char *path = chex_fs_join(dir, names[i]);
+    for (size_t i = 0; names && names[i]; i++) {
+        const struct chex_path path = chex_path(dir, names[i]);
         const size_t n = strlen(found);
-        if (!path)
-            st = chex_error_memory(err, "%s", dir);
-        else if (chex_fs_exists(path)) {
-            snprintf(found + n, size - n, "%s%s", n ? ", " : "", names[i]);
-            st = files ? chex_fs_check_create(path, err) : CHEX_OK;
-        }
-        free(path);
+        if (!chex_fs_exists(path.text))
+            continue;
+        snprintf(found + n, size - n, "%s%s", n ? ", " : "", names[i]);
+        CHEX_TRY(files ? chex_fs_check_create(path.text, err) : CHEX_OK);
     }
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_eval_output_check(const struct chex_eval_output *o, struct chex_error *err) {
@@ -90,16 +85,11 @@ void chex_eval_output_end(const struct chex_eval_output *o, enum chex_status sta
 
 /* ---- one file ---- */
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 enum chex_status chex_eval_file_check(const struct chex_eval_settings *s, const char *path,
                                       const char *const *read, struct chex_error *err) {
     const char *option = s->features_output ? "features" : "output";
     for (size_t i = 0; read[i]; i++)
-        if (same_file(path, read[i]))
+        if (chex_fs_same(path, read[i]))
             return chex_error_set(err, CHEX_E_USAGE, "--%s %s is what is read: name another file",
                                   option, path);
     if (chex_fs_is_dir(path))
@@ -123,14 +113,11 @@ static char *folder_of(const char *path) {
 
 enum chex_status chex_eval_file_lock(const char *path, int *lock_out, struct chex_error *err) {
     CHEX_AUTO_FREE char *name = lock_name_of(path), *dir = folder_of(path);
-    enum chex_status st =
-        name && dir ? chex_fs_make_folder_of(path, err) : chex_error_memory(err, NULL);
     *lock_out = -1;
-    if (st == CHEX_OK)
-        st = chex_lockfile_take(dir, name, path, "name another file with --output", lock_out, err);
-    if (st == CHEX_OK)
-        chex_fs_remove_temps(path);
-    return st;
+    CHEX_TRY(name && dir ? chex_fs_make_folder_of(path, err) : chex_error_memory(err, NULL));
+    CHEX_TRY(chex_lockfile_take(dir, name, path, "name another file with --output", lock_out, err));
+    chex_fs_remove_temps(path);
+    return CHEX_OK;
 }
 
 void chex_eval_file_unlock(const char *path, int lock) {

@@ -4,9 +4,9 @@
  */
 #include "evaluate/results.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -66,12 +66,12 @@ enum chex_status chex_eval_results_report(const struct chex_eval_results *q,
     const struct chex_eval_done *d = q->done;
     struct chex_pool *pool = NULL;
     struct chex_eval_computed computed = {0};
-    char *unit_title = unit_title_of(s, d->title);
-    enum chex_status st = chex_pool_create(q->threads, &pool, err);
-    if (st == CHEX_OK && !unit_title)
-        st = chex_error_memory(err, "the results");
-    if (st == CHEX_OK)
-        st = chex_eval_compute(s, d->title, d->table, &q->figures->config, pool, &computed, err);
+    CHEX_AUTO_FREE char *unit_title = unit_title_of(s, d->title);
+    if (!unit_title)
+        return chex_error_memory(err, "the results");
+    CHEX_TRY(chex_pool_create(q->threads, &pool, err));
+    enum chex_status st =
+        chex_eval_compute(s, d->title, d->table, &q->figures->config, pool, &computed, err);
     if (st == CHEX_OK) {
         struct chex_report report = chex_eval_report_of(s, &computed, d, q->published);
         report.title = unit_title;
@@ -82,6 +82,5 @@ enum chex_status chex_eval_results_report(const struct chex_eval_results *q,
     }
     chex_eval_computed_release(&computed);
     chex_pool_destroy(pool);
-    free(unit_title);
     return st;
 }
