@@ -2,6 +2,8 @@
  *
  * chex-eval predict: predicts new images, without labels and without shards, on all ranks.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +14,16 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "base/textfile.h"
 #include "base/units.h"
-#include "evaluate/predict_output.h"
+#include "evaluate/output.h"
 #include "evaluate/run_engine.h"
 #include "evaluate/subcommands.h"
 #include "image/resize.h"
+#include "infer/predict_images.h"
+#include "report/publish.h"
 
+#define KEY_FILE "predict.json" /* moved last: if it exists, all results exist */
 enum { SHEET_IMAGES = 500 };
 
 struct prediction {
@@ -132,7 +138,7 @@ static enum chex_status compare_checkpoints(const struct prediction *p, struct c
 static enum chex_status begin_output(struct prediction *p, struct chex_error *err) {
     const struct chex_image_list *l = p->list;
     const struct chex_engine_impl *impl = p->engine.engine->impl;
-    char *lines = chex_fs_format(
+    CHEX_AUTO_FREE char *lines = chex_fs_format(
         "version of chexnet=%s\ncheckpoint=%s\nlist of images=%zu %016llx\n--weights=%s\n"
         "--image-size=%d\n--stored-size=%d\n--engine=%s:%s\n--precision=%s\n--heat-maps=%zu\n"
         "--sheet=%d\n--ensemble=%s\n",
@@ -141,12 +147,8 @@ static enum chex_status begin_output(struct prediction *p, struct chex_error *er
         impl->name, impl->variant(p->engine.engine->self),
         chex_precision_names[p->engine.precision], p->pictures, p->s->sheet,
         chex_ensemble_names[p->network.mean]);
-    enum chex_status st =
-        lines ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = chex_partial_begin(p->s->output, lines, p->s->force, err);
-    free(lines);
-    return st;
+    CHEX_TRY(lines ? chex_eval_output_begin(&p->output, err) : chex_error_memory(err, NULL));
+    return chex_partial_begin(p->s->output, lines, p->s->force, err);
 }
 
 static enum chex_status collect_facts(struct prediction *p, struct chex_error *err) {
@@ -187,6 +189,103 @@ static enum chex_status prepare(struct prediction *p, struct chex_error *err) {
     if (g->rank == 0 && (st = collect_facts(p, err)) == CHEX_OK)
         st = begin_output(p, err);
     return chex_group_follow(g, 0, st, err);
+}
+
+/* ---- the results ---- */
+
+static struct chex_eval_output output_of(const struct chex_eval_settings *s) {
+    static const char *const files[] = {"predictions.csv", "rejected.csv", KEY_FILE,
+                                        "contact-sheet.html", NULL};
+    static const char *const dirs[] = {"maps", NULL};
+    return chex_eval_output_of(s, KEY_FILE, files, dirs);
+}
+
+/* Gives the heat maps a second name in the folder that is published: a killed run still has them.
+ */
+static enum chex_status add_maps(const char *out, const char *folder, struct chex_error *err) {
+    const struct chex_path from = chex_path(out, CHEX_PARTIAL_NAME "/maps");
+    const struct chex_path to = chex_path(folder, "maps");
+    CHEX_TRY(chex_fs_mkdirs(to.text, err));
+    DIR *d = opendir(from.text);
+    if (!d)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read folder %s", from.text);
+    enum chex_status st = CHEX_OK;
+    for (struct dirent *e; st == CHEX_OK && (e = readdir(d));)
+        if (e->d_name[0] != '.' && !chex_fs_is_temp(e->d_name, NULL))
+            st = chex_fs_alias(chex_path(from.text, e->d_name).text,
+                               chex_path(to.text, e->d_name).text, err);
+    closedir(d);
+    return st;
+}
+
+/* The facts and the counts, without times: equal runs give equal files. */
+static json_t *result_of(const json_t *facts, const struct chex_predict_result *r) {
+    json_t *flags = json_object(), *o = json_copy((json_t *)(uintptr_t)facts);
+    for (int i = 0; i < CHEX_FLAG_COUNT; i++)
+        json_object_set_new(flags, chex_image_flag_names[i], chex_json_unsigned(r->flags[i]));
+    json_object_set_new(o, "images", chex_json_unsigned(r->images));
+    json_object_set_new(o, "rejected", chex_json_unsigned(r->rejected));
+    json_object_set_new(o, "flags", flags);
+    return o;
+}
+
+static enum chex_status write_files(const struct chex_eval_settings *s,
+                                    const struct chex_predict_config *config, const char *folder,
+                                    const json_t *facts, struct chex_predict_result *result,
+                                    struct chex_error *err) {
+    CHEX_TRY(chex_predict_write(config, folder, result, err));
+    if (config->pictures)
+        CHEX_TRY(add_maps(s->output, folder, err));
+    struct chex_textfile t;
+    CHEX_TRY(chex_textfile_open_in(folder, KEY_FILE, &t, err));
+    const enum chex_status st =
+        chex_result_print(t.f, result_of(facts, result), NULL, JSON_INDENT(1), err);
+    return chex_textfile_close(&t, st, err);
+}
+
+/* Writes all result files or none, then removes the unfinished results. */
+static enum chex_status publish_results(const struct chex_eval_settings *s,
+                                        const struct chex_predict_config *config,
+                                        const json_t *facts, struct chex_predict_result *result,
+                                        struct chex_error *err) {
+    struct chex_publish publish;
+    CHEX_TRY(chex_publish_begin(s->output, KEY_FILE, &publish, err));
+    enum chex_status st = write_files(s, config, publish.path, facts, result, err);
+    if (st == CHEX_OK)
+        st = chex_publish_replace(&publish, "maps", err);
+    if (st == CHEX_OK)
+        st = chex_publish_replace(&publish, "contact-sheet.html", err);
+    st = chex_publish_end(&publish, st, err);
+    if (st != CHEX_OK && result->images)
+        return st;
+    /* Without a usable image there is nothing to go on with. */
+    struct chex_error ignored = {0};
+    chex_fs_remove_tree(chex_path(s->output, CHEX_PARTIAL_NAME).text, &ignored);
+    return st;
+}
+
+/* Prints the counts and warns about flags. */
+static enum chex_status print_results(const struct chex_eval_settings *s, const json_t *facts,
+                                      const struct chex_predict_result *r, FILE *out,
+                                      struct chex_error *err) {
+    json_t *o = result_of(facts, r);
+    const size_t made = r->images + r->rejected - r->kept;
+    for (int i = 0; i < CHEX_FLAG_COUNT; i++)
+        if (r->flags[i])
+            chex_warn("%zu image%s with flag %s: %s", r->flags[i], chex_text_s(r->flags[i]),
+                      chex_image_flag_names[i], chex_image_flag_texts[i]);
+    json_object_set_new(o, "kept", chex_json_unsigned(r->kept));
+    json_object_set_new(o, "seconds", chex_json_real(r->seconds));
+    json_object_set_new(o, "images_per_s",
+                        chex_json_real(r->seconds > 0 ? (double)made / r->seconds : 0));
+    json_object_set_new(o, "output", chex_json_text(s->output));
+    return chex_result_print(
+        out, o,
+        s->common.json ? NULL
+                       : "{rejected?{rejected file} cannot be used: {output}/rejected.csv\n}"
+                         "{output}/predictions.csv: {images image}{kept?, {kept} of them kept from "
+                         "the interrupted run,} in {seconds:t}, {images_per_s:.1f} img/s\n",
+        JSON_COMPACT, err);
 }
 
 /* ---- the run ---- */
@@ -240,10 +339,10 @@ static enum chex_status predict(struct prediction *p, FILE *out, struct chex_err
         warn_about_deployment(p);
     enum chex_status st = chex_predict_images(&config, &result, err);
     if (st == CHEX_OK && p->group->rank == 0)
-        st = chex_eval_predict_publish(s, &config, p->facts, &result, err);
+        st = publish_results(s, &config, p->facts, &result, err);
     st = chex_group_follow(p->group, 0, st, err);
     if (st == CHEX_OK && p->group->rank == 0)
-        st = chex_eval_predict_print(s, p->facts, &result, out, err);
+        st = print_results(s, p->facts, &result, out, err);
     return st;
 }
 
@@ -259,7 +358,7 @@ static void release(struct prediction *p) {
 enum chex_status chex_evaluate_predict(const struct chex_opt_set *set,
                                        const struct chex_eval_settings *s, FILE *out,
                                        struct chex_error *err) {
-    struct prediction p = {.s = s, .set = set, .output = chex_eval_predict_output(s)};
+    struct prediction p = {.s = s, .set = set, .output = output_of(s)};
     CHEX_TRY(check_options(&p, err));
     CHEX_TRY(take_names(&p, set, err));
     enum chex_status st = chex_world_open(&p.world, err);
