@@ -19,6 +19,7 @@
 #include "image/convert.h"
 #include "infer/split_run.h"
 #include "input/augment.h"
+#include "label/classes.h"
 
 /* ---- checks of the options ---- */
 
@@ -45,15 +46,55 @@ static enum chex_status check_options(const struct chex_eval_settings *s, struct
         return chex_error_set(err, CHEX_E_USAGE,
                               "--output %s: expected the name of a picture that ends in .png",
                               s->output);
-    char *svg = svg_of(s->output);
-    if (!svg)
-        return chex_error_memory(err, NULL);
+    CHEX_AUTO_FREE char *svg = svg_of(s->output);
     const char *const read[] = {s->image, s->checkpoint, NULL};
-    enum chex_status st = chex_eval_file_check(s, s->output, read, err);
-    if (st == CHEX_OK)
-        st = chex_eval_file_check(s, svg, read, err);
-    free(svg);
-    return st;
+    CHEX_TRY(chex_eval_file_check(s, s->output, read, err));
+    return svg ? chex_eval_file_check(s, svg, read, err) : chex_error_memory(err, NULL);
+}
+
+/* ---- --class ---- */
+
+static enum chex_status add_class(const char *typed, const struct chex_eval_network *n, int *drawn_out,
+                            int *count_out, struct chex_error *err) {
+    const char *const *names = (const char *const *)n->about.class_names;
+    const int c = chex_class_in_list(typed, names, n->about.classes);
+    if (c < 0)
+        return chex_class_not_in_list("--class", "the network", typed, names, n->about.classes,
+                                      err);
+    for (int k = 0; k < *count_out; k++)
+        if (drawn_out[k] == c)
+            return CHEX_OK;
+    drawn_out[(*count_out)++] = c;
+    return CHEX_OK;
+}
+
+/* Finds the classes of a comma-separated list of names, or all for "all".
+ *   - Case does not matter; duplicates count once; the order is that of the list.
+ *   - drawn_out has space for all classes of the network.
+ *   - CHEX_E_USAGE: the network does not have a name; the text gives the nearest one. */
+static enum chex_status find_classes(const char *list, const struct chex_eval_network *n,
+                                     int *drawn_out, int *count_out, struct chex_error *err) {
+    char name[256];
+    *count_out = 0;
+    if (strcasecmp(list, "all") == 0 &&
+        chex_class_in_list(list, (const char *const *)n->about.class_names, n->about.classes) < 0) {
+        for (int c = 0; c < n->about.classes; c++)
+            drawn_out[c] = c;
+        *count_out = n->about.classes;
+        return CHEX_OK;
+    }
+    for (const char *at = list;; at++) {
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ",");
+        const char *end = at + length;
+        while (length && at[length - 1] == ' ')
+            length--;
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        CHEX_TRY(add_class(name, n, drawn_out, count_out, err));
+        at = end;
+        if (!*at)
+            return CHEX_OK;
+    }
 }
 
 /* ---- the network ---- */
@@ -72,7 +113,7 @@ static enum chex_status open_network(struct chex_eval_cam *m, struct chex_error 
     if (!m->drawn || !m->probabilities)
         return chex_error_memory(err, "%zu findings", classes);
     if (s->class_list)
-        CHEX_TRY(chex_eval_cam_classes(s->class_list, &m->network, m->drawn, &m->count, err));
+        CHEX_TRY(find_classes(s->class_list, &m->network, m->drawn, &m->count, err));
     return chex_eval_network_sizes(s, &m->network, true, &m->stored_px, &m->image_px, err);
 }
 
@@ -85,11 +126,12 @@ static enum chex_status crop_row(struct chex_eval_cam *m, const uint8_t *row,
     const struct chex_crop crop = chex_augment_centre(m->stored_px, m->image_px);
     const size_t px = (size_t)m->image_px;
     m->pixels = chex_alloc_aligned(px * px, sizeof *m->pixels);
-    void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
-    if (m->pixels && scratch)
-        chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
-    free(scratch);
-    return m->pixels && scratch ? CHEX_OK : chex_error_memory(err, NULL);
+    CHEX_AUTO_FREE void *scratch =
+        chex_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
+    if (!m->pixels || !scratch)
+        return chex_error_memory(err, NULL);
+    chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
+    return CHEX_OK;
 }
 
 /* Decodes the image twice: for the network as chex-shard does (a JPEG may then be decoded at a
@@ -134,11 +176,12 @@ static enum chex_status score(struct chex_eval_cam *m, struct chex_error *err) {
 static enum chex_status write_picture(const struct chex_eval_cam *m,
                                       const struct chex_cam_picture *picture,
                                       const struct chex_cam_sheet *sheet, struct chex_error *err) {
-    char *title = chex_cam_title(picture), *svg = svg_of(m->s->output);
-    char *how = chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above "
-                               "the image's; for research, not for clinical use",
-                               chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px,
-                               m->stored_px);
+    CHEX_AUTO_FREE char *title = chex_cam_title(picture), *svg = svg_of(m->s->output);
+    CHEX_AUTO_FREE char *how =
+        chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above the "
+                       "image's; for research, not for clinical use",
+                       chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px,
+                       m->stored_px);
     const char *texts[] = {"Title",       title, "Source",   chex_fs_name(m->s->image),
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};
@@ -152,9 +195,6 @@ static enum chex_status write_picture(const struct chex_eval_cam *m,
     if (st == CHEX_OK)
         st = chex_cam_write_svg(picture, sheet, m->s->output, svg, err);
     chex_eval_file_unlock(m->s->output, lock);
-    free(title);
-    free(how);
-    free(svg);
     return st;
 }
 

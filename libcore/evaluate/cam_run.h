@@ -24,15 +24,6 @@ struct chex_eval_cam {
     int *drawn, count;
 };
 
-/* ---- cam_classes.c ---- */
-
-/* Finds the classes of a comma-separated list of names, or all for "all".
- *   - Case does not matter; duplicates count once; the order is that of the list.
- *   - drawn_out has space for all classes of the network.
- *   - CHEX_E_USAGE: the network does not have a name; the text gives the nearest one. */
-enum chex_status chex_eval_cam_classes(const char *list, const struct chex_eval_network *n,
-                                       int *drawn_out, int *count_out, struct chex_error *err);
-
 /* ---- cam_results.c ---- */
 
 /* Prints all classes as a table, or with --json as an object. */
