@@ -246,43 +246,35 @@ static enum chex_status create_sheet(const struct chex_cam_picture *p, struct ch
     return CHEX_OK;
 }
 
+/* The caller frees *grey_out, after an error too. */
 static enum chex_status resize(const struct chex_image *image, int width, int height,
                                uint8_t **grey_out, struct chex_error *err) {
     struct chex_resizer *resizer = NULL;
-    uint8_t *grey = chex_alloc_aligned((size_t)width, (size_t)height);
-    if (!grey)
+    if (!(*grey_out = chex_alloc_aligned((size_t)width, (size_t)height)))
         return chex_error_memory(err, "a picture of %d x %d pixels", width, height);
-    enum chex_status st = chex_resizer_create(&resizer, err);
-    if (st == CHEX_OK)
-        st = chex_resize(resizer, image->pixels, image->width, image->height, grey, width, height,
-                         err);
+    CHEX_TRY(chex_resizer_create(&resizer, err));
+    const enum chex_status st = chex_resize(resizer, image->pixels, image->width, image->height,
+                                            *grey_out, width, height, err);
     chex_resizer_destroy(resizer);
-    if (st == CHEX_OK)
-        *grey_out = grey;
-    else
-        free(grey);
     return st;
 }
 
 enum chex_status chex_cam_draw(const struct chex_cam_picture *p, struct chex_cam_sheet *out,
                                struct chex_error *err) {
     struct chex_cam_sheet s = {0};
-    uint8_t *grey = NULL;
     CHEX_TRY(create_sheet(p, &s, err));
-    enum chex_status st =
-        p->overlay ? CHEX_OK : resize(p->image, s.tile_width, s.tile_height, &grey, err);
-    for (int i = 0; i < p->count && st == CHEX_OK; i++) {
+    CHEX_AUTO_FREE uint8_t *grey = NULL, *unused = s.rgb;
+    if (!p->overlay)
+        CHEX_TRY(resize(p->image, s.tile_width, s.tile_height, &grey, err));
+    for (int i = 0; i < p->count; i++) {
         struct tile f = {.p = p, .to = &s, .grey = grey};
         f.left = i % s.columns * (s.tile_width + CHEX_CAM_GAP_PX);
         f.top = i / s.columns * (s.tile_height + CHEX_CAM_GAP_PX);
         put_tile(&f, p->drawn[i]);
     }
-    free(grey);
-    if (st == CHEX_OK)
-        *out = s;
-    else
-        free(s.rgb);
-    return st;
+    *out = s;
+    unused = NULL;
+    return CHEX_OK;
 }
 
 char *chex_cam_title(const struct chex_cam_picture *p) {
@@ -297,15 +289,13 @@ char *chex_cam_title(const struct chex_cam_picture *p) {
 
 enum chex_status chex_cam_write_png(const struct chex_cam_sheet *s, const char *path,
                                     const char *const *texts, struct chex_error *err) {
-    char *temp = NULL;
+    CHEX_AUTO_FREE char *temp = NULL;
     int fd = -1;
     CHEX_TRY(chex_fs_temp(path, &temp, &fd, err));
-    enum chex_status st =
+    const enum chex_status st =
         chex_image_write_png_rgb(fd, path, s->rgb, s->width, s->height, texts, err);
     if (st == CHEX_OK)
-        st = chex_fs_commit(temp, path, err);
-    else
-        unlink(temp);
-    free(temp);
+        return chex_fs_commit(temp, path, err);
+    unlink(temp);
     return st;
 }

@@ -96,27 +96,23 @@ enum chex_status chex_cam_write_svg(const struct chex_cam_picture *p,
                                     const char *path, struct chex_error *err) {
     const struct geometry g = geometry_of(p, s);
     struct chex_textfile file;
-    char *data = NULL;
+    CHEX_AUTO_FREE char *data = NULL;
     size_t bytes = 0;
     CHEX_TRY(chex_fs_read(png, MAX_PNG_BYTES, &data, &bytes, err));
-    enum chex_status st = chex_textfile_open(path, &file, err);
-    if (st == CHEX_OK) {
-        fprintf(file.f,
-                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" "
-                "xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"%g\" height=\"%g\" "
-                "viewBox=\"0 0 %g %g\" font-family=\"system-ui,'DejaVu Sans',sans-serif\">\n"
-                "<rect width=\"100%%\" height=\"100%%\" fill=\"#101216\"/>\n"
-                "<defs><image id=\"tiles\" width=\"%d\" height=\"%d\" "
-                "xlink:href=\"data:image/png;base64,",
-                g.width, g.height, g.width, g.height, s->width, s->height);
-        chex_put_base64(file.f, data, bytes);
-        fputs("\"/></defs>\n", file.f);
-        for (int i = 0; i < p->count; i++)
-            put_cell(file.f, p, s, &g, i);
-        fputs("</svg>\n", file.f);
-        st = chex_textfile_close(&file, st, err);
-    }
-    free(data);
-    return st;
+    CHEX_TRY(chex_textfile_open(path, &file, err));
+    fprintf(file.f,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+            "xmlns:xlink=\"http://www.w3.org/1999/xlink\" width=\"%g\" height=\"%g\" "
+            "viewBox=\"0 0 %g %g\" font-family=\"system-ui,'DejaVu Sans',sans-serif\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#101216\"/>\n"
+            "<defs><image id=\"tiles\" width=\"%d\" height=\"%d\" "
+            "xlink:href=\"data:image/png;base64,",
+            g.width, g.height, g.width, g.height, s->width, s->height);
+    chex_put_base64(file.f, data, bytes);
+    fputs("\"/></defs>\n", file.f);
+    for (int i = 0; i < p->count; i++)
+        put_cell(file.f, p, s, &g, i);
+    fputs("</svg>\n", file.f);
+    return chex_textfile_close(&file, CHEX_OK, err);
 }

@@ -44,7 +44,7 @@ static char *path_of(const struct chex_predict_config *c, size_t index) {
 static enum chex_status write_map(const struct chex_cam_picture *picture, const char *path,
                                   const char *source, struct chex_error *err) {
     struct chex_cam_sheet sheet = {0};
-    char *title = chex_cam_title(picture);
+    CHEX_AUTO_FREE char *title = chex_cam_title(picture);
     const char *texts[] = {"Title",
                            title,
                            "Source",
@@ -55,12 +55,9 @@ static enum chex_status write_map(const struct chex_cam_picture *picture, const 
                            "Software",
                            "chexnet " CHEXNET_VERSION,
                            NULL};
-    enum chex_status st =
-        title ? chex_cam_draw(picture, &sheet, err) : chex_error_memory(err, "a heat map");
-    if (st == CHEX_OK)
-        st = chex_cam_write_png(&sheet, path, texts, err);
+    CHEX_TRY(title ? chex_cam_draw(picture, &sheet, err) : chex_error_memory(err, "a heat map"));
+    const enum chex_status st = chex_cam_write_png(&sheet, path, texts, err);
     free(sheet.rgb);
-    free(title);
     return st;
 }
 
@@ -69,30 +66,26 @@ enum chex_status chex_predict_draw(const struct chex_predict_config *c, size_t i
                                    struct chex_error *err) {
     const int classes = c->engine->config.net->classes;
     struct chex_cam *cam = NULL;
-    double *p = chex_alloc_zeroed((size_t)classes, sizeof *p);
-    int *drawn = chex_alloc_zeroed((size_t)classes, sizeof *drawn);
-    char *path = path_of(c, index);
-    enum chex_status st = p && drawn && path
-                              ? chex_cam_of_batch(c->engine, image, logits, &cam, err)
-                              : chex_error_memory(err, "a heat map");
-    if (st == CHEX_OK) {
-        for (int k = 0; k < classes; k++)
-            p[k] = chex_eval_as_written(chex_eval_probability((double)logits[k]));
-        const struct chex_cam_picture map = {.cam = cam,
-                                             .image = picture,
-                                             .view = chex_cam_view_of(picture->width,
-                                                                      picture->height, c->stored_px,
-                                                                      c->engine->config.image_size),
-                                             .class_names = (const char *const *)c->class_names,
-                                             .probabilities = p,
-                                             .drawn = drawn,
-                                             .count = choose(c, p, classes, drawn),
-                                             .alpha = opacity};
-        st = write_map(&map, path, chex_fs_name(c->list->images[index].id), err);
-    }
+    CHEX_AUTO_FREE double *p = chex_alloc_zeroed((size_t)classes, sizeof *p);
+    CHEX_AUTO_FREE int *drawn = chex_alloc_zeroed((size_t)classes, sizeof *drawn);
+    CHEX_AUTO_FREE char *path = path_of(c, index);
+    if (!p || !drawn || !path)
+        return chex_error_memory(err, "a heat map");
+    CHEX_TRY(chex_cam_of_batch(c->engine, image, logits, &cam, err));
+    for (int k = 0; k < classes; k++)
+        p[k] = chex_eval_as_written(chex_eval_probability((double)logits[k]));
+    const struct chex_cam_picture map = {.cam = cam,
+                                         .image = picture,
+                                         .view = chex_cam_view_of(picture->width, picture->height,
+                                                                  c->stored_px,
+                                                                  c->engine->config.image_size),
+                                         .class_names = (const char *const *)c->class_names,
+                                         .probabilities = p,
+                                         .drawn = drawn,
+                                         .count = choose(c, p, classes, drawn),
+                                         .alpha = opacity};
+    const enum chex_status st =
+        write_map(&map, path, chex_fs_name(c->list->images[index].id), err);
     chex_cam_destroy(cam);
-    free(p);
-    free(drawn);
-    free(path);
     return st;
 }
