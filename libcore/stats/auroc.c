@@ -131,26 +131,19 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
     if (rows > CHEX_RANKING_MAX_ROWS)
         return chex_error_set(err, CHEX_E_DATA, "%zu rows to rank, the limit is %d", rows,
                               (int)CHEX_RANKING_MAX_ROWS);
-    struct item *items = malloc((rows ? rows : 1) * 2 * sizeof *items);
-    struct chex_ranking *r = calloc(1, sizeof *r);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE struct item *items = malloc((rows ? rows : 1) * 2 * sizeof *items);
     size_t n = 0;
-    if (!items || !r) {
-        st = chex_error_memory(err, "%zu scores", rows);
-        goto out;
-    }
-    st = collect(score, label, rows, stride, items, &n, err);
-    if (st != CHEX_OK)
-        goto out;
+    if (!items)
+        return chex_error_memory(err, "%zu scores", rows);
+    CHEX_TRY(collect(score, label, rows, stride, items, &n, err));
     sort_items(items, items + rows, n);
-    st = build(items, n, r, err);
-    if (st == CHEX_OK) {
+    struct chex_ranking *r = calloc(1, sizeof *r);
+    const enum chex_status st =
+        r ? build(items, n, r, err) : chex_error_memory(err, "%zu scores", rows);
+    if (st == CHEX_OK)
         *ranking_out = r;
-        r = NULL;
-    }
-out:
-    free(items);
-    chex_ranking_destroy(r);
+    else
+        chex_ranking_destroy(r);
     return st;
 }
 

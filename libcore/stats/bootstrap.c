@@ -199,23 +199,16 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
                                 double *values_out, struct chex_error *err) {
     const size_t n = config->replicates, blocks = (n + LANES - 1) / LANES;
     const size_t threads = config->pool ? (size_t)chex_pool_threads(config->pool) : 1;
-    struct job job = {.rankings = rankings,
-                      .classes = classes,
-                      .clusters = clusters,
-                      .cluster = cluster,
-                      .config = config};
-    job.weights = chex_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
-    job.values = chex_alloc_zeroed(classes * n, sizeof *job.values);
-    double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
-    enum chex_status st = job.weights && job.values && scratch
-                              ? chex_pool_try_on(config->pool, blocks, run_block, &job, err)
-                              : chex_error_memory(err, "%zu bootstrap replicates", n);
-    if (st == CHEX_OK && values_out)
-        memcpy(values_out, job.values, classes * n * sizeof *values_out);
-    if (st == CHEX_OK)
-        summarise(&job, scratch, interval_out, mean_out);
-    free(job.weights);
-    free(job.values);
-    free(scratch);
-    return st;
+    CHEX_AUTO_FREE uint8_t *weights =
+        chex_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
+    CHEX_AUTO_FREE double *values = chex_alloc_zeroed(classes * n, sizeof *values);
+    CHEX_AUTO_FREE double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
+    if (!weights || !values || !scratch)
+        return chex_error_memory(err, "%zu bootstrap replicates", n);
+    struct job job = {rankings, classes, clusters, cluster, config, weights, values};
+    CHEX_TRY(chex_pool_try_on(config->pool, blocks, run_block, &job, err));
+    if (values_out)
+        memcpy(values_out, values, classes * n * sizeof *values_out);
+    summarise(&job, scratch, interval_out, mean_out);
+    return CHEX_OK;
 }

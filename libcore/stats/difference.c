@@ -151,20 +151,17 @@ enum chex_status chex_difference(const struct chex_ranking *first,
                                  struct chex_error *err) {
     const struct chex_ranking *const rankings[] = {first, second};
     struct chex_contributions parts[2];
-    double *values = chex_alloc_zeroed(4 * clusters, sizeof *values);
+    CHEX_AUTO_FREE double *values = chex_alloc_zeroed(4 * clusters, sizeof *values);
     if (!values)
         return chex_error_memory(err, "%zu clusters", clusters);
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0; i < 2 && st == CHEX_OK; i++) {
+    for (size_t i = 0; i < 2; i++) {
         parts[i].positives = values + 2 * i * clusters;
         parts[i].negatives = parts[i].positives + clusters;
-        st = chex_delong_split(rankings[i], cluster, clusters, parts[i].positives,
-                               parts[i].negatives, &parts[i].delong, err);
+        CHEX_TRY(chex_delong_split(rankings[i], cluster, clusters, parts[i].positives,
+                                   parts[i].negatives, &parts[i].delong, err));
     }
-    if (st == CHEX_OK)
-        *out = chex_difference_of(parts, clusters, are_equal(first, second), part_out);
-    free(values);
-    return st;
+    *out = chex_difference_of(parts, clusters, are_equal(first, second), part_out);
+    return CHEX_OK;
 }
 
 /* ---- several findings ---- */
@@ -196,7 +193,7 @@ static int by_p(const void *a, const void *b) {
 
 enum chex_status chex_difference_holm(const double *p_value, size_t count, double *p_holm_out,
                                       size_t *tests_out, struct chex_error *err) {
-    struct test *tests = chex_alloc_zeroed(count, sizeof *tests);
+    CHEX_AUTO_FREE struct test *tests = chex_alloc_zeroed(count, sizeof *tests);
     size_t n = 0;
     if (!tests)
         return chex_error_memory(err, "%zu tests", count);
@@ -212,6 +209,5 @@ enum chex_status chex_difference_holm(const double *p_value, size_t count, doubl
         p_holm_out[tests[i].at] = least;
     }
     *tests_out = n;
-    free(tests);
     return CHEX_OK;
 }

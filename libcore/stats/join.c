@@ -113,21 +113,19 @@ static enum chex_status number_patients(struct chex_join *j, bool needed, struct
                                        "need it: add it, or use --cluster image",
                                        j->names[0], j->names[1])
                       : CHEX_OK;
-    const char **ids = chex_alloc_zeroed(j->rows, sizeof *ids);
+    CHEX_AUTO_FREE const char **ids = chex_alloc_zeroed(j->rows, sizeof *ids);
     j->patient = chex_alloc_zeroed(j->rows, sizeof *j->patient);
-    enum chex_status st = ids && j->patient ? CHEX_OK : chex_error_memory(err, "the patients");
-    for (size_t k = 0; st == CHEX_OK && k < j->rows; k++) {
-        st = find_patient(j, k, &ids[k], err);
-        if (st == CHEX_OK && needed && !*ids[k])
-            st = chex_error_set(err, CHEX_E_DATA,
-                                "%s: image %s has no patient_id, and intervals by patient need it: "
-                                "add it, or use --cluster image",
-                                j->names[0], j->tables[0]->image_id[j->row[0][k]]);
+    if (!ids || !j->patient)
+        return chex_error_memory(err, "the patients");
+    for (size_t k = 0; k < j->rows; k++) {
+        CHEX_TRY(find_patient(j, k, &ids[k], err));
+        if (needed && !*ids[k])
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: image %s has no patient_id, and intervals by patient need "
+                                  "it: add it, or use --cluster image",
+                                  j->names[0], j->tables[0]->image_id[j->row[0][k]]);
     }
-    if (st == CHEX_OK)
-        st = chex_bootstrap_cluster(ids, j->rows, j->patient, &j->patients, err);
-    free(ids);
-    return st;
+    return chex_bootstrap_cluster(ids, j->rows, j->patient, &j->patients, err);
 }
 
 /* ---- all ---- */

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -221,13 +220,12 @@ enum chex_status chex_operating_create(const struct chex_ranking *r, const struc
                                    .npv_at = none};
     if (isnan(threshold))
         return CHEX_OK;
-    struct decisions *of_cluster = chex_alloc_zeroed(k->count, sizeof *of_cluster);
+    CHEX_AUTO_FREE struct decisions *of_cluster = chex_alloc_zeroed(k->count, sizeof *of_cluster);
     if (!of_cluster)
         return chex_error_memory(err, "%zu clusters", k->count);
     count(r, k, threshold, of_cluster);
     add_up(of_cluster, k, out);
     if (!isnan(prevalence))
         add_predictive_values(out);
-    free(of_cluster);
     return CHEX_OK;
 }

@@ -170,20 +170,19 @@ static void finish_mean(struct chex_paired *p, struct work *w) {
 }
 
 enum chex_status chex_paired_judge(struct chex_paired *p, struct chex_error *err) {
-    double *p_value = chex_alloc_zeroed((size_t)p->classes, 2 * sizeof *p_value);
+    CHEX_AUTO_FREE double *p_value = chex_alloc_zeroed((size_t)p->classes, 2 * sizeof *p_value);
     if (!p_value)
         return chex_error_memory(err, "%d findings", p->classes);
     double *p_holm = p_value + p->classes;
     for (int c = 0; c < p->classes; c++)
         p_value[c] = p->per_class[c].p_value;
-    enum chex_status st = chex_difference_holm(p_value, (size_t)p->classes, p_holm, &p->tests, err);
-    for (int c = 0; st == CHEX_OK && c < p->classes; c++) {
+    CHEX_TRY(chex_difference_holm(p_value, (size_t)p->classes, p_holm, &p->tests, err));
+    for (int c = 0; c < p->classes; c++) {
         p->per_class[c].p_holm = p_holm[c];
         judge(&p->per_class[c], p->config.margin);
     }
     judge(&p->mean, p->config.margin);
-    free(p_value);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status compare_classes(struct chex_paired *p, const struct chex_join *j,

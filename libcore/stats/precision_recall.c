@@ -48,17 +48,16 @@ enum chex_status chex_average_precision(const struct chex_ranking *r, const stru
     out->value = average_precision(r);
     if (!k->intervals || isnan(out->value))
         return CHEX_OK;
-    double *part = chex_alloc_zeroed(k->count, sizeof *part);
-    uint8_t *seen = chex_alloc_zeroed(k->count, sizeof *seen);
-    enum chex_status st = part && seen ? CHEX_OK : chex_error_memory(err, "%zu clusters", k->count);
-    if (st == CHEX_OK && chex_least_clusters(r, k, seen) >= CHEX_PRECISION_MIN_CLUSTERS) {
+    CHEX_AUTO_FREE double *part = chex_alloc_zeroed(k->count, sizeof *part);
+    CHEX_AUTO_FREE uint8_t *seen = chex_alloc_zeroed(k->count, sizeof *seen);
+    if (!part || !seen)
+        return chex_error_memory(err, "%zu clusters", k->count);
+    if (chex_least_clusters(r, k, seen) >= CHEX_PRECISION_MIN_CLUSTERS) {
         add_parts(r, k, out->value, part);
         const struct chex_error_of e = chex_error_of_parts(part, k->count);
         out->interval = chex_figure_logit_interval(out->value, &e);
     }
-    free(part);
-    free(seen);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_precision_recall_create(const struct chex_ranking *r,

@@ -345,7 +345,7 @@ out:
 
 enum chex_status chex_predictions_read(const char *path, enum chex_score_kind kind,
                                        struct chex_predictions **p_out, struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size;
     CHEX_TRY(chex_table_read(path, FILE_LIMIT_BYTES, &text, &size, err));
     struct chex_csv csv;
@@ -360,6 +360,5 @@ enum chex_status chex_predictions_read(const char *path, enum chex_score_kind ki
         st = read_rows(&csv, &columns, lines, p_out, err);
     columns_release(&columns);
     chex_csv_release(&csv);
-    free(text);
     return st;
 }

@@ -3,7 +3,6 @@
  * Temperature scaling and Platt's recalibration of probabilities.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "stats/calibration.h"
@@ -31,7 +30,7 @@ static bool fit(const struct chex_logits *logits, int count, enum chex_logistic_
 enum chex_status chex_recalibrate(const struct chex_ranking *const *rankings, int classes,
                                   enum chex_recalibration method, struct chex_calibration *out,
                                   bool *fitted_out, struct chex_error *err) {
-    struct chex_logits *logits = chex_alloc_zeroed((size_t)classes, sizeof *logits);
+    CHEX_AUTO_FREE struct chex_logits *logits = chex_alloc_zeroed((size_t)classes, sizeof *logits);
     enum chex_status st = logits ? CHEX_OK : chex_error_memory(err, "%d findings", classes);
     for (int c = 0; c < classes; c++) {
         out[c] = (struct chex_calibration){1, 0};
@@ -50,6 +49,5 @@ enum chex_status chex_recalibrate(const struct chex_ranking *const *rankings, in
         fitted_out[c] = fit(&logits[c], 1, CHEX_LOGISTIC_BOTH, &out[c]);
     for (int c = 0; logits && c < classes; c++)
         chex_logits_release(&logits[c]);
-    free(logits);
     return st;
 }

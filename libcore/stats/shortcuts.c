@@ -51,7 +51,7 @@ static double value_of(enum chex_shortcut_attribute a, const struct chex_row_fac
 /* The lowest values of the strata after the first: equal counts, and equal values together. */
 static enum chex_status find_cuts(const double *value, size_t rows, size_t known, double *cuts,
                                   struct chex_error *err) {
-    double *sorted = chex_alloc_zeroed(known, sizeof *sorted);
+    CHEX_AUTO_FREE double *sorted = chex_alloc_zeroed(known, sizeof *sorted);
     if (!sorted)
         return chex_error_memory(err, "%zu values", known);
     for (size_t i = 0, n = 0; i < rows; i++)
@@ -60,7 +60,6 @@ static enum chex_status find_cuts(const double *value, size_t rows, size_t known
     qsort(sorted, known, sizeof *sorted, chex_by_value);
     for (size_t q = 1; q < CHEX_SHORTCUT_STRATA; q++)
         cuts[q - 1] = sorted[known * q / CHEX_SHORTCUT_STRATA];
-    free(sorted);
     return CHEX_OK;
 }
 
@@ -228,18 +227,16 @@ static enum chex_status score_attribute(const struct job *j, int c, enum chex_sh
 static enum chex_status run_class(void *arg, size_t c, int worker, struct chex_error *err) {
     const struct job *j = arg;
     const struct chex_scores *s = j->s->scores;
-    int8_t *label = chex_alloc_zeroed(s->table->rows, 1);
-    double *parts = chex_alloc_zeroed(s->clusters, 2 * sizeof *parts);
+    CHEX_AUTO_FREE int8_t *label = chex_alloc_zeroed(s->table->rows, 1);
+    CHEX_AUTO_FREE double *parts = chex_alloc_zeroed(s->clusters, 2 * sizeof *parts);
     (void)worker;
-    enum chex_status st =
-        label && parts ? CHEX_OK : chex_error_memory(err, "the audit of shortcuts");
-    for (int a = 0; st == CHEX_OK && a < CHEX_SHORTCUT_COUNT; a++)
+    if (!label || !parts)
+        return chex_error_memory(err, "the audit of shortcuts");
+    for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
         if (j->s->attribute[a].known)
-            st = score_attribute(j, (int)c, (enum chex_shortcut_attribute)a, label, parts,
-                                 parts + s->clusters, err);
-    free(label);
-    free(parts);
-    return st;
+            CHEX_TRY(score_attribute(j, (int)c, (enum chex_shortcut_attribute)a, label, parts,
+                                     parts + s->clusters, err));
+    return CHEX_OK;
 }
 
 /* ---- all ---- */

@@ -75,7 +75,8 @@ static void count_calls(const struct work *w, const struct chex_ranking *r, bool
 static enum chex_status measure_rate(const struct work *w, const struct chex_ranking *r,
                                      bool positives, struct chex_figure *out, double *part,
                                      struct chex_error *err) {
-    struct calls *of_cluster = chex_alloc_zeroed(w->clusters.count, sizeof *of_cluster);
+    CHEX_AUTO_FREE struct calls *of_cluster =
+        chex_alloc_zeroed(w->clusters.count, sizeof *of_cluster);
     struct chex_proportion p = {0};
     if (!of_cluster)
         return chex_error_memory(err, "%zu clusters", w->clusters.count);
@@ -85,7 +86,6 @@ static enum chex_status measure_rate(const struct work *w, const struct chex_ran
     *out = chex_proportion_figure(&p);
     for (size_t k = 0; k < w->clusters.count; k++)
         part[k] = p.n > 0 ? (of_cluster[k].called - out->value * of_cluster[k].all) / p.n : 0;
-    free(of_cluster);
     return CHEX_OK;
 }
 

@@ -125,27 +125,26 @@ static void divide(struct chex_predictions *u, const size_t *images, enum chex_u
 static enum chex_status fill(struct chex_predictions *u, const struct chex_predictions *t,
                              char **ids, const uint32_t *unit_of, enum chex_unit_score score,
                              struct chex_error *err) {
-    size_t *images = chex_alloc_zeroed(u->rows, sizeof *images);
-    enum chex_status st = images ? CHEX_OK : chex_error_memory(err, "the units");
-    for (size_t i = 0; st == CHEX_OK && i < t->rows; i++) {
+    CHEX_AUTO_FREE size_t *images = chex_alloc_zeroed(u->rows, sizeof *images);
+    if (!images)
+        return chex_error_memory(err, "the units");
+    for (size_t i = 0; i < t->rows; i++) {
         const uint32_t k = unit_of[i];
         if (images[k]++ == 0)
-            st = start_unit(u, k, t, i, &ids[i], err);
+            CHEX_TRY(start_unit(u, k, t, i, &ids[i], err));
         else
             add_image(u, k, t, i, score);
     }
-    if (st == CHEX_OK)
-        divide(u, images, score);
-    free(images);
-    return st;
+    divide(u, images, score);
+    return CHEX_OK;
 }
 
 enum chex_status chex_units_create(const struct chex_predictions *images, enum chex_unit unit,
                                    enum chex_unit_score score, struct chex_predictions **out,
                                    struct chex_error *err) {
     const size_t rows = images->rows;
-    char **ids = chex_alloc_zeroed(rows, sizeof *ids);
-    uint32_t *unit_of = chex_alloc_zeroed(rows, sizeof *unit_of);
+    CHEX_AUTO_FREE char **ids = chex_alloc_zeroed(rows, sizeof *ids);
+    CHEX_AUTO_FREE uint32_t *unit_of = chex_alloc_zeroed(rows, sizeof *unit_of);
     struct chex_predictions *u = NULL;
     size_t units = 0;
     enum chex_status st = ids && unit_of ? CHEX_OK : chex_error_memory(err, "the units");
@@ -162,8 +161,6 @@ enum chex_status chex_units_create(const struct chex_predictions *images, enum c
         st = fill(u, images, ids, unit_of, score, err);
     for (size_t i = 0; ids && i < rows; i++)
         free(ids[i]);
-    free(ids);
-    free(unit_of);
     if (st == CHEX_OK)
         *out = u;
     else
