@@ -54,8 +54,8 @@ static enum chex_status check_options(const struct chex_eval_settings *s, struct
 
 /* ---- --class ---- */
 
-static enum chex_status add_class(const char *typed, const struct chex_eval_network *n, int *drawn_out,
-                            int *count_out, struct chex_error *err) {
+static enum chex_status add_class(const char *typed, const struct chex_eval_network *n,
+                                  int *drawn_out, int *count_out, struct chex_error *err) {
     const char *const *names = (const char *const *)n->about.class_names;
     const int c = chex_class_in_list(typed, names, n->about.classes);
     if (c < 0)
@@ -177,11 +177,10 @@ static enum chex_status write_picture(const struct chex_eval_cam *m,
                                       const struct chex_cam_picture *picture,
                                       const struct chex_cam_sheet *sheet, struct chex_error *err) {
     CHEX_AUTO_FREE char *title = chex_cam_title(picture), *svg = svg_of(m->s->output);
-    CHEX_AUTO_FREE char *how =
-        chex_fs_format("class activation map of %s (%s, %d of %d px): local logit above the "
-                       "image's; for research, not for clinical use",
-                       chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px,
-                       m->stored_px);
+    CHEX_AUTO_FREE char *how = chex_fs_format(
+        "class activation map of %s (%s, %d of %d px): local logit above the "
+        "image's; for research, not for clinical use",
+        chex_fs_name(m->s->checkpoint), m->network.net->model, m->image_px, m->stored_px);
     const char *texts[] = {"Title",       title, "Source",   chex_fs_name(m->s->image),
                            "Description", how,   "Software", "chexnet " CHEXNET_VERSION,
                            NULL};

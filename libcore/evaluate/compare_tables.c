@@ -67,8 +67,9 @@ static enum chex_status add_recipe(struct comparison *c, int recipe, struct chex
         return chex_error_memory(err, NULL);
     for (char *item; (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
         const struct chex_path inside = chex_path(item, "predictions.csv");
-        CHEX_TRY(*item ? add_file(c, chex_fs_is_dir(item) ? inside.text : item, err)
-                       : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option));
+        CHEX_TRY(*item
+                     ? add_file(c, chex_fs_is_dir(item) ? inside.text : item, err)
+                     : chex_error_set(err, CHEX_E_USAGE, "%s: an empty name in the list", option));
     }
     if (c->runs[recipe] < CHEX_RECIPES_MIN_RUNS)
         return chex_error_set(

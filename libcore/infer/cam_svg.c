@@ -4,8 +4,8 @@
  * legend. The PNG is embedded once; a nested <svg> shows one tile of it.
  */
 #include <math.h>
-#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/textfile.h"
 #include "infer/cam_picture.h"

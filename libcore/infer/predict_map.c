@@ -84,8 +84,7 @@ enum chex_status chex_predict_draw(const struct chex_predict_config *c, size_t i
                                          .drawn = drawn,
                                          .count = choose(c, p, classes, drawn),
                                          .alpha = opacity};
-    const enum chex_status st =
-        write_map(&map, path, chex_fs_name(c->list->images[index].id), err);
+    const enum chex_status st = write_map(&map, path, chex_fs_name(c->list->images[index].id), err);
     chex_cam_destroy(cam);
     return st;
 }
