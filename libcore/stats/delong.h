@@ -78,6 +78,8 @@ struct chex_delong_mean {
 enum chex_status chex_delong_mean_create(struct chex_delong_mean *m, size_t clusters,
                                          struct chex_error *err);
 void chex_delong_mean_release(struct chex_delong_mean *m);
+/* Released when the variable goes out of scope; start with {0}. */
+#define CHEX_AUTO_DELONG_MEAN __attribute__((cleanup(chex_delong_mean_release)))
 void chex_delong_mean_add(struct chex_delong_mean *m, const struct chex_delong *d,
                           const struct chex_interval *i, const double *part);
 /* NaN if there is no class, or if a class has no interval. */

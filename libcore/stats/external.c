@@ -30,29 +30,25 @@ static void compare_cells(const struct chex_external_cell *first, struct chex_ex
 static enum chex_status mean_of(const struct chex_external *x, int own, int set,
                                 struct chex_figure *out, int *classes_out, struct chex_error *err) {
     const struct chex_scores *s = x->set[set].scores;
-    struct chex_delong_mean mean;
-    double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
+    CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
+    CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
     if (!part)
         return chex_error_memory(err, "%zu clusters", s->clusters);
-    enum chex_status st = chex_delong_mean_create(&mean, s->clusters, err);
-    for (int c = 0; st == CHEX_OK && c < x->classes; c++) {
+    CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
+    for (int c = 0; c < x->classes; c++) {
         struct chex_delong d;
         if (isnan(x->set[0].scores->per_class[c].auroc) ||
             isnan(x->set[own].scores->per_class[c].auroc))
             continue;
-        st = chex_delong(s->rankings[c], s->cluster, s->clusters, part, &d, err);
-        if (st == CHEX_OK)
-            chex_scores_add(s->config.method, &d, part, &mean);
+        CHEX_TRY(chex_delong(s->rankings[c], s->cluster, s->clusters, part, &d, err));
+        chex_scores_add(s->config.method, &d, part, &mean);
     }
-    free(part);
-    CHEX_TRY(st);
     *out = chex_figure_none();
     *classes_out = (int)mean.classes;
     if (mean.classes)
         out->value = mean.auroc / (double)mean.classes;
     if (s->config.replicates)
         out->interval = chex_scores_mean_interval(s->config.method, &mean);
-    chex_delong_mean_release(&mean);
     return CHEX_OK;
 }
 

@@ -140,46 +140,40 @@ static enum chex_status count_patients(struct chex_scores *s, int c, struct chex
 }
 
 static enum chex_status add_delongs(struct chex_scores *s, struct chex_error *err) {
-    struct chex_delong_mean mean;
-    double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
+    CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
+    CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
     if (!part)
         return chex_error_memory(err, "%zu clusters", s->clusters);
-    enum chex_status st = chex_delong_mean_create(&mean, s->clusters, err);
-    for (int c = 0; c < s->classes && st == CHEX_OK; c++) {
-        st = add_delong(s, c, part, &mean, err);
-        if (st == CHEX_OK)
-            st = count_patients(s, c, err);
+    CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
+    for (int c = 0; c < s->classes; c++) {
+        CHEX_TRY(add_delong(s, c, part, &mean, err));
+        CHEX_TRY(count_patients(s, c, err));
     }
-    if (st == CHEX_OK && s->config.replicates && s->config.method != CHEX_INTERVAL_BOOTSTRAP)
+    if (s->config.replicates && s->config.method != CHEX_INTERVAL_BOOTSTRAP)
         s->mean_interval = chex_scores_mean_interval(s->config.method, &mean);
-    chex_delong_mean_release(&mean);
-    free(part);
-    return st;
+    return CHEX_OK;
 }
 
 /* A class with too few clusters gets no interval. Its replicates would all be equal, which would
  * give an interval of width 0. */
 static enum chex_status add_bootstrap(struct chex_scores *s, struct chex_error *err) {
     struct chex_bootstrap_config config = {s->config.replicates, s->config.seed, s->config.pool};
-    struct chex_interval *intervals = chex_alloc_zeroed((size_t)s->classes, sizeof *intervals);
-    uint32_t *row = chex_alloc_zeroed(s->table->rows, sizeof *row), i;
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE struct chex_interval *intervals =
+        chex_alloc_zeroed((size_t)s->classes, sizeof *intervals);
+    CHEX_AUTO_FREE uint32_t *row = chex_alloc_zeroed(s->table->rows, sizeof *row);
     if (!intervals || !row)
-        st = chex_error_memory(err, "the intervals");
-    for (i = 0; st == CHEX_OK && i < s->table->rows; i++)
+        return chex_error_memory(err, "the intervals");
+    for (uint32_t i = 0; i < s->table->rows; i++)
         row[i] = s->cluster ? s->cluster[i] : i;
-    if (st == CHEX_OK)
-        st = chex_bootstrap((const struct chex_ranking *const *)s->rankings, (size_t)s->classes,
-                            row, s->clusters, &config, intervals, &s->mean_interval, NULL, err);
-    for (int c = 0; c < s->classes && st == CHEX_OK; c++)
+    CHEX_TRY(chex_bootstrap((const struct chex_ranking *const *)s->rankings, (size_t)s->classes,
+                            row, s->clusters, &config, intervals, &s->mean_interval, NULL, err));
+    for (int c = 0; c < s->classes; c++)
         s->per_class[c].interval = s->per_class[c].too_few
                                        ? (struct chex_interval){NAN, NAN, intervals[c].undefined}
                                        : intervals[c];
     if (s->too_few)
         s->mean_interval.low = s->mean_interval.high = NAN;
-    free(intervals);
-    free(row);
-    return st;
+    return CHEX_OK;
 }
 
 /* ---- folds ---- */
@@ -217,7 +211,7 @@ static enum chex_status add_within(struct chex_scores *s, int c, const uint8_t *
 static enum chex_status add_folds(struct chex_scores *s, struct chex_error *err) {
     CHEX_AUTO_FREE uint8_t *fold = chex_alloc_zeroed(s->table->rows, 1);
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
-    struct chex_delong_mean mean;
+    CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
     bool seen[CHEX_GROUPS_MAX + 1] = {false};
     if (!fold || !part)
         return chex_error_memory(err, "the folds");
@@ -231,15 +225,13 @@ static enum chex_status add_folds(struct chex_scores *s, struct chex_error *err)
     if (!s->folds)
         return CHEX_OK;
     CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
-    enum chex_status st = CHEX_OK;
-    for (int c = 0; c < s->classes && st == CHEX_OK; c++)
-        st = add_within(s, c, fold, part, &mean, err);
+    for (int c = 0; c < s->classes; c++)
+        CHEX_TRY(add_within(s, c, fold, part, &mean, err));
     if (mean.classes)
         s->mean_within.value = mean.auroc / (double)mean.classes;
     if (s->config.replicates)
         s->mean_within.interval = chex_scores_mean_interval(s->config.method, &mean);
-    chex_delong_mean_release(&mean);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status add_intervals(struct chex_scores *s, struct chex_error *err) {
