@@ -16,23 +16,11 @@
 
 #include "evaluate/settings.h"
 
-enum chex_status chex_evaluate(const struct chex_opt_set *set, const struct chex_eval_settings *s,
-                               FILE *out, struct chex_error *err);
-enum chex_status chex_evaluate_score(const struct chex_opt_set *set,
-                                     const struct chex_eval_settings *s, FILE *out,
-                                     struct chex_error *err);
-enum chex_status chex_evaluate_compare(const struct chex_opt_set *set,
-                                       const struct chex_eval_settings *s, FILE *out,
-                                       struct chex_error *err);
-enum chex_status chex_evaluate_predict(const struct chex_opt_set *set,
-                                       const struct chex_eval_settings *s, FILE *out,
-                                       struct chex_error *err);
-enum chex_status chex_evaluate_deploy(const struct chex_opt_set *set,
-                                      const struct chex_eval_settings *s, FILE *out,
-                                      struct chex_error *err);
-enum chex_status chex_evaluate_cam(const struct chex_opt_set *set,
-                                   const struct chex_eval_settings *s, FILE *out,
-                                   struct chex_error *err);
+typedef enum chex_status chex_evaluate_fn(const struct chex_opt_set *set,
+                                          const struct chex_eval_settings *s, FILE *out,
+                                          struct chex_error *err);
+chex_evaluate_fn chex_evaluate, chex_evaluate_score, chex_evaluate_compare, chex_evaluate_predict,
+    chex_evaluate_deploy, chex_evaluate_cam;
 enum chex_status chex_evaluate_export(const struct chex_eval_settings *s, struct chex_error *err);
 enum chex_status chex_evaluate_export_features(const struct chex_opt_set *set,
                                                const struct chex_eval_settings *s,

@@ -18,7 +18,7 @@
 struct chex_html_section {
     const char *id, *title;
     bool (*is_there)(const struct chex_report *r); /* NULL: always */
-    enum chex_status (*put)(FILE *to, const struct chex_report *r, struct chex_error *err);
+    chex_report_put_fn *put;
 };
 
 extern const char chex_html_style[]; /* the element <style> */
@@ -64,16 +64,8 @@ void chex_html_note(FILE *to, const char *text);
 
 /* ---- sections ---- */
 
-enum chex_status chex_html_summary(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_auroc(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_operating(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_calibration(FILE *to, const struct chex_report *r,
-                                       struct chex_error *err);
-enum chex_status chex_html_subgroups(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_shortcuts(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_cases(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_html_provenance(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err);
-enum chex_status chex_html_command(FILE *to, const struct chex_report *r, struct chex_error *err);
+chex_report_put_fn chex_html_summary, chex_html_auroc, chex_html_operating, chex_html_calibration,
+    chex_html_subgroups, chex_html_shortcuts, chex_html_cases, chex_html_provenance,
+    chex_html_command;
 
 #endif

@@ -374,15 +374,14 @@ static enum chex_status write_svg(FILE *f, const struct chex_report *r, struct c
 enum chex_status chex_report_write(const struct chex_report *r, const char *dir,
                                    struct chex_error *err) {
     /* In the same order as chex_report_files, after predictions.csv. */
-    static enum chex_status (*const writers[])(FILE *, const struct chex_report *,
-                                               struct chex_error *) = {write_json,
-                                                                       write_csv,
-                                                                       chex_figures_put_csv,
-                                                                       chex_figures_put_curves,
-                                                                       chex_subgroups_put_csv,
-                                                                       chex_shortcuts_put_csv,
-                                                                       write_svg,
-                                                                       chex_html_write};
+    static chex_report_put_fn *const writers[] = {write_json,
+                                                  write_csv,
+                                                  chex_figures_put_csv,
+                                                  chex_figures_put_curves,
+                                                  chex_subgroups_put_csv,
+                                                  chex_shortcuts_put_csv,
+                                                  write_svg,
+                                                  chex_html_write};
     for (size_t i = 0; i < CHEX_COUNT(writers); i++) {
         struct chex_textfile t;
         if ((!r->figures &&

@@ -38,6 +38,10 @@ struct chex_report {
     const char *table_digest;      /* NULL, or XXH3-128 of predictions.csv, for auroc.json */
 };
 
+/* The form of all functions that write a file of a report, or a part of one. */
+typedef enum chex_status chex_report_put_fn(FILE *to, const struct chex_report *r,
+                                            struct chex_error *err);
+
 #define CHEX_REPORT_KEY "auroc.json" /* moved last: if it exists, all results exist */
 
 /* The files of an evaluation, NULL-terminated: predictions.csv, then those that chex_report_write
@@ -85,14 +89,8 @@ json_t *chex_report_classes_json(const struct chex_report *r);
  * - subgroups.csv: a row for each attribute, class and group
  * - shortcuts.csv: a row for each attribute and class
  * r has what they are about. An undefined number is nan. */
-enum chex_status chex_figures_put_csv(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err);
-enum chex_status chex_figures_put_curves(FILE *to, const struct chex_report *r,
-                                         struct chex_error *err);
-enum chex_status chex_subgroups_put_csv(FILE *to, const struct chex_report *r,
-                                        struct chex_error *err);
-enum chex_status chex_shortcuts_put_csv(FILE *to, const struct chex_report *r,
-                                        struct chex_error *err);
+chex_report_put_fn chex_figures_put_csv, chex_figures_put_curves, chex_subgroups_put_csv,
+    chex_shortcuts_put_csv;
 
 /* ---- svg_*.c: plots ---- */
 
@@ -107,13 +105,8 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
  * - reliability: observed frequency against mean probability
  * - histogram: probabilities of the positives and of the negatives
  * - net benefit: decision curves */
-enum chex_status chex_svg_precision_recall(FILE *to, const struct chex_report *r,
-                                           struct chex_error *err);
-enum chex_status chex_svg_reliability(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err);
-enum chex_status chex_svg_histogram(FILE *to, const struct chex_report *r, struct chex_error *err);
-enum chex_status chex_svg_net_benefit(FILE *to, const struct chex_report *r,
-                                      struct chex_error *err);
+chex_report_put_fn chex_svg_precision_recall, chex_svg_reliability, chex_svg_histogram,
+    chex_svg_net_benefit;
 
 /* The same for subgroups: the AUROC of each group of an attribute. */
 enum chex_status chex_svg_forest(FILE *to, const struct chex_subgroups *s,
@@ -153,7 +146,7 @@ void chex_report_methods(const struct chex_scores *s, char buf[CHEX_REPORT_METHO
 /* ---- html.c ---- */
 
 /* Writes report.html. */
-enum chex_status chex_html_write(FILE *to, const struct chex_report *r, struct chex_error *err);
+chex_report_put_fn chex_html_write;
 
 /* The classes for which both the scores and the headline source have an AUROC, and the two means
  * over these classes. NaN: no such class. */
