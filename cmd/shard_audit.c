@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * chex-shard audit: patients, images and positives that two sides share. With --near: images
- * that are in two splits or sets (shard_audit_images.c).
+ * that are in two splits or sets.
  */
 #include "shard_commands.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/result.h"
@@ -40,6 +39,8 @@ static const struct chex_opt audit_opts[] = {
     SHARD_WORKERS_ROW(AT(workers)),
 };
 #undef AT
+
+/* ---- patients of two sides ---- */
 
 static json_t *audit_json(const struct chex_audit *a) {
     json_t *classes = json_array();
@@ -97,19 +98,115 @@ static enum chex_status judge(const struct chex_audit *a, struct chex_error *err
         a->shared_images, a->shared_images == 1 ? " is" : "s are");
 }
 
+/* ---- --near ---- */
+
+enum { SHOWN_PAIRS = 50 };
+
+/* Where an image is: set, split and id. */
+struct place {
+    const char *dir, *split, *image;
+};
+
+static struct place place_of(const struct chex_near_audit *a, size_t image) {
+    const struct chex_near_image *i = &a->images[image];
+    const struct chex_near_group *g = &a->groups[i->group];
+    size_t row;
+    const struct chex_shard *shard = chex_set_locate(g->set, i->row, &row);
+    return (struct place){g->dir, chex_split_names[g->set->split], chex_shard_image_id(shard, row)};
+}
+
+static json_t *place_json(struct place p) {
+    return chex_result(CHEX_FIELD("set", p.dir), CHEX_FIELD("split", p.split),
+                       CHEX_FIELD("image", p.image));
+}
+
+static size_t count_same(const struct chex_near_audit *a) {
+    size_t same = 0;
+    for (size_t i = 0; i < a->found.count; i++)
+        same += a->found.pairs[i].same;
+    return same;
+}
+
+static json_t *images_json(const struct chex_near_audit *a, int bits) {
+    json_t *pairs = json_array();
+    for (size_t i = 0; i < a->found.count; i++) {
+        const struct chex_near_pair *p = &a->found.pairs[i];
+        json_array_append_new(pairs, chex_result(CHEX_FIELD("a", place_json(place_of(a, p->a))),
+                                                 CHEX_FIELD("b", place_json(place_of(a, p->b))),
+                                                 CHEX_MEMBER(p, distance),
+                                                 CHEX_FIELD("same_pixels", p->same)));
+    }
+    return chex_result(
+        CHEX_FIELD("schema", "chexnet-shard-audit-images"), CHEX_FIELD("version", 1),
+        CHEX_FIELD("near_bits", bits), CHEX_FIELD("images", a->count), CHEX_MEMBER(a, read_s),
+        CHEX_MEMBER(a, search_s), CHEX_FIELD("same_pixels", count_same(a)),
+        CHEX_FIELD("pairs_complete", (bool)!a->found.more), CHEX_FIELD("pairs", pairs));
+}
+
+static void print_images(const struct chex_near_audit *a, json_t *o) {
+    for (size_t i = 0; i < a->found.count && i < SHOWN_PAIRS; i++) {
+        const struct chex_near_pair *p = &a->found.pairs[i];
+        const struct place x = place_of(a, p->a), y = place_of(a, p->b);
+        if (p->same)
+            printf("same pixels: ");
+        else
+            printf("%2d bits:     ", p->distance);
+        chex_text_printf(stdout, "%s %s %s, %s %s %s\n", x.dir, x.split, x.image, y.dir, y.split,
+                         y.image);
+    }
+    if (a->found.count > SHOWN_PAIRS)
+        printf("and %zu more pairs; --json lists them\n", a->found.count - SHOWN_PAIRS);
+    chex_result_text(stdout, o,
+                     "{images image} compared up to {near_bits} of 64 bits: {pairs pair}, "
+                     "{same_pixels} with equal pixels; read in {read_s:t}, searched in "
+                     "{search_s:t}\n");
+}
+
+static enum chex_status judge_images(const struct chex_near_audit *a, struct chex_error *err) {
+    if (!a->found.count)
+        return CHEX_OK;
+    const struct chex_near_pair *p = &a->found.pairs[0];
+    const struct place x = place_of(a, p->a), y = place_of(a, p->b);
+    return chex_error_set(
+        err, CHEX_E_DATA,
+        "%s%zu pair%s of images in two splits or sets, %zu with equal pixels; the first is %s (%s "
+        "%s) and %s (%s %s)",
+        a->found.more ? "more than " : "", a->found.count, a->found.count == 1 ? "" : "s",
+        count_same(a), x.image, x.dir, x.split, y.image, y.dir, y.split);
+}
+
+/* Compares the images of the sets, and prints the pairs. CHEX_E_DATA: there are pairs. */
 static enum chex_status audit_images(const struct chex_opt_set *set, const struct audit_settings *s,
                                      struct chex_error *err) {
     const size_t count = chex_opt_word_count(set);
-    const char **sets = chex_alloc_zeroed(count, sizeof *sets);
+    const bool json = s->common.json;
+    struct chex_near_audit a;
+    CHEX_AUTO_FREE const char **sets = chex_alloc_zeroed(count, sizeof *sets);
     if (!sets)
         return chex_error_memory(err, "audit");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         sets[i] = chex_opt_word(set, i);
-    const enum chex_status st = shard_audit_images(sets, count, (int)s->near,
-                                                   shard_threads(s->workers), s->common.json, err);
-    free(sets);
+        if (json)
+            CHEX_TRY(chex_text_for_json("SET", sets[i], "--json", err));
+    }
+    enum chex_status st =
+        chex_near_audit(sets, count, (int)s->near, shard_threads(s->workers), true, &a, err);
+    if (st == CHEX_OK) {
+        json_t *o = images_json(&a, (int)s->near);
+        if (json || !o)
+            st = chex_result_print(stdout, o, NULL, JSON_INDENT(1), err);
+        else {
+            print_images(&a, o);
+            json_decref(o);
+        }
+    }
+    if (st == CHEX_OK)
+        st = judge_images(&a, err);
+    chex_near_release(&a);
     return st;
 }
+
+/* ---- the command ---- */
 
 static enum chex_status run_audit(struct chex_opt_set *set, void *settings,
                                   struct chex_error *err) {

@@ -6,7 +6,6 @@
 #ifndef CHEX_CMD_SHARD_COMMANDS_H
 #define CHEX_CMD_SHARD_COMMANDS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -28,11 +27,6 @@ extern const struct chex_opt_program *const shard_subcommands[];
 #define SHARD_EXIT_STATUS                                                                          \
     "Exit status: 0 done, 1 failure of ours, 2 usage, 3 bad input data, 4 environment,\n"          \
     "7 a rank was lost, 9 out of memory or disk.\n"
-
-/* audit --near: compares the images of the sets (count), prints the pairs. CHEX_E_DATA: there are
- * pairs. */
-enum chex_status shard_audit_images(const char *const *sets, size_t count, int bits, int threads,
-                                    bool json, struct chex_error *err);
 
 /* The value of --workers as a number of threads. */
 int shard_threads(int64_t workers);

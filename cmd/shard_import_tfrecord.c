@@ -5,7 +5,7 @@
 #include "shard_commands.h"
 #include "shard_make.h"
 
-#include <stdlib.h>
+#include "base/alloc.h"
 
 struct import_settings {
     struct chex_opt_common common;
@@ -36,7 +36,7 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
     size_t count = (size_t)chex_opt_word_count(set);
     struct chex_create_options o = s->create;
     CHEX_TRY(shard_complete(&o, s->fractions, err));
-    const char **paths = calloc(count, sizeof *paths);
+    CHEX_AUTO_FREE const char **paths = calloc(count, sizeof *paths);
     if (!paths)
         return chex_error_memory(err, NULL);
     for (size_t i = 0; i < count; i++)
@@ -44,9 +44,7 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
     o.records = paths;
     o.record_count = count;
     o.images = o.labels = paths[0];
-    enum chex_status st = shard_make("import-tfrecord", chex_create, &o, s->common.json, err);
-    free(paths);
-    return st;
+    return shard_make("import-tfrecord", chex_create, &o, s->common.json, err);
 }
 
 const struct chex_opt_program shard_import_program = {

@@ -10,18 +10,11 @@
 #include "base/fs.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "report/table.h"
 #include "shard/manifest.h"
 #include "shard/shard.h"
 
 static const struct chex_opt plain_opts[] = {CHEX_OPT_COMMON};
-
-/* Width of the column of class names: the longest name, at least 18. */
-static int name_width(char *const *names, size_t count) {
-    int width = 18;
-    for (size_t i = 0; i < count; i++)
-        width = chex_text_columns(names[i]) > width ? chex_text_columns(names[i]) : width;
-    return width;
-}
 
 static bool any(const struct chex_manifest *m, bool uncertain) {
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
@@ -52,7 +45,7 @@ static void print_set(const char *dir, const struct chex_manifest *m) {
                      m->label_format, m->uncertain, m->split_mode, (unsigned long long)m->seed,
                      m->rejected, m->source_digest);
     static const char *const rows[] = {"images", "patients", "shards"};
-    int width = name_width(m->classes, m->class_count);
+    const int width = chex_names_width(m->classes, (int)m->class_count, 18);
     chex_text_printf(stdout, "%-*s", width + 2, "");
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
@@ -131,7 +124,7 @@ static json_t *shard_json(const struct chex_shard *s, const struct counts *n) {
 
 static void print_shard(const struct chex_shard *s, const struct counts *n) {
     size_t classes = (size_t)chex_shard_classes(s);
-    int width = name_width(n->names, classes);
+    const int width = chex_names_width(n->names, (int)classes, 18);
     chex_text_printf(
         stdout,
         "%s: %zu images of split %s, %d x %d px, %s, by %s\nsource %s, digest %016llx\n"

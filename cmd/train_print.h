@@ -9,9 +9,8 @@
 
 /* train_plan.c: the object of plan/plan.h. */
 void train_plan_print(const json_t *plan);
-/* train_prove.c: the object of prove/prove.h. */
+/* train_print.c: the object of prove/prove.h; the objects of bench/bench.h. */
 void train_prove_print(const json_t *proof);
-/* train_bench.c: the objects of bench/bench.h. */
 void train_bench_print(const json_t *result);
 
 #endif
