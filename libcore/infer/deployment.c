@@ -121,11 +121,11 @@ enum chex_status chex_deployment_write(const char *path, const struct chex_net *
     struct chex_safetensors_about with = *about;
     enum chex_status st = CHEX_OK;
     chex_deployment_digest(net, state, d->parameters_digest);
-    json_t *o = chex_deployment_json(d);
-    with.deployment = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    if (!with.deployment)
+    json_auto_t *o = chex_deployment_json(d);
+    CHEX_AUTO_FREE char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (!text)
         return chex_error_memory(err, "%s", path);
+    with.deployment = text;
     if (d->features)
         st = chex_features_tensors(d->features, statistics, err);
     if (st == CHEX_OK)
@@ -135,7 +135,6 @@ enum chex_status chex_deployment_write(const char *path, const struct chex_net *
         free(statistics[i].name);
         free(statistics[i].data);
     }
-    free(with.deployment);
     return st;
 }
 
@@ -217,13 +216,10 @@ static enum chex_status take_all(const char *path, const json_t *o, struct chex_
 
 static enum chex_status parse_part(const char *path, const char *text, json_t **out,
                                    struct chex_error *err) {
-    json_error_t why;
-    *out = json_loads(text, JSON_REJECT_DUPLICATES, &why);
-    if (!*out || !json_is_object(*out)) {
-        json_decref(*out);
-        *out = NULL;
+    json_auto_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(o))
         return bad_part(path, "it is no JSON object", err);
-    }
+    *out = json_incref(o);
     return CHEX_OK;
 }
 
@@ -242,7 +238,7 @@ static enum chex_status take_features(const char *path, const struct chex_tensor
 static enum chex_status take_part(const char *path, const struct chex_tensor_set *set,
                                   const struct chex_safetensors_about *about, const char *digest,
                                   struct chex_deployment **out, struct chex_error *err) {
-    json_t *o = NULL;
+    json_auto_t *o = NULL;
     struct chex_deployment *d = NULL;
     if (!about->classes)
         return bad_part(path, "the file does not name its findings", err);
@@ -258,7 +254,6 @@ static enum chex_status take_part(const char *path, const struct chex_tensor_set
                             digest);
     if (st == CHEX_OK)
         st = take_features(path, set, o, d, err);
-    json_decref(o);
     if (st == CHEX_OK)
         *out = d;
     else
@@ -287,7 +282,7 @@ enum chex_status chex_deployment_read(const char *path, const struct chex_net *n
 /* The objects `thresholds` and `calibration` from the classes of an auroc.json. NULL: it has none.
  */
 static json_t *from_results(const json_t *results) {
-    json_t *thresholds = json_object(), *calibration = json_object();
+    json_auto_t *thresholds = json_object(), *calibration = json_object();
     const json_t *head = json_object_get(results, "operating"), *class;
     size_t i;
     json_array_foreach(json_object_get(results, "classes"), i, class) {
@@ -299,34 +294,26 @@ static json_t *from_results(const json_t *results) {
         if (json_is_object(json_object_get(operating, "calibration")))
             json_object_set(calibration, name, json_object_get(operating, "calibration"));
     }
-    if (json_object_size(thresholds))
-        return chex_result(
-            CHEX_FIELD("rule", json_string_value(json_object_get(head, "rule"))),
-            CHEX_FIELD("recalibration", json_string_value(json_object_get(head, "recalibration"))),
-            CHEX_FIELD("thresholds", thresholds), CHEX_FIELD("calibration", calibration));
-    json_decref(thresholds);
-    json_decref(calibration);
-    return NULL;
+    if (!json_object_size(thresholds))
+        return NULL;
+    return chex_result(
+        CHEX_FIELD("rule", json_string_value(json_object_get(head, "rule"))),
+        CHEX_FIELD("recalibration", json_string_value(json_object_get(head, "recalibration"))),
+        CHEX_FIELD("thresholds", json_incref(thresholds)),
+        CHEX_FIELD("calibration", json_incref(calibration)));
 }
 
 static enum chex_status read_json(const char *path, json_t **out, struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
-    json_error_t why;
     CHEX_TRY(chex_fs_read(path, max_json_bytes, &text, &size, err));
-    json_t *o = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
-    free(text);
-    if (o && !json_object_get(o, "thresholds")) {
-        json_t *found = from_results(o);
-        json_decref(o);
-        o = found;
-    }
-    if (!o)
+    json_auto_t *o = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    *out = json_object_get(o, "thresholds") ? json_incref(o) : from_results(o);
+    if (!*out)
         return chex_error_set(err, CHEX_E_DATA,
                               "%s: no thresholds (expected a file of chex-eval deploy, or an "
                               "auroc.json with operating points)",
                               path);
-    *out = o;
     return CHEX_OK;
 }
 
@@ -347,13 +334,12 @@ static enum chex_status read_any(const char *path, json_t **out, struct chex_err
 
 enum chex_status chex_deployment_thresholds(const char *path, int classes, char *const *class_names,
                                             struct chex_deployment **out, struct chex_error *err) {
-    json_t *o = NULL;
+    json_auto_t *o = NULL;
     struct chex_deployment *d = NULL;
     CHEX_TRY(read_any(path, &o, err));
     enum chex_status st = chex_deployment_create(classes, class_names, &d, err);
     if (st == CHEX_OK)
         st = take_all(path, o, d, err);
-    json_decref(o);
     if (st == CHEX_OK)
         *out = d;
     else
