@@ -158,23 +158,23 @@ static json_t *shared(const struct chex_safetensors_about *a) {
 
 static enum chex_status check_alike(const struct chex_eval_files *f, int k,
                                     struct chex_error *err) {
-    json_t *wanted = shared(&f->kept[0].about), *own = shared(&f->kept[k].about), *v;
+    json_auto_t *wanted = shared(&f->kept[0].about), *own = shared(&f->kept[k].about);
     const char *key;
-    enum chex_status st = wanted && own ? CHEX_OK : chex_error_memory(err, "%d members", f->count);
+    json_t *v;
+    if (!wanted || !own)
+        return chex_error_memory(err, "%d members", f->count);
     json_object_foreach(own, key, v) {
         json_t *first = json_object_get(wanted, key);
-        if (st != CHEX_OK || json_equal(v, first))
+        if (json_equal(v, first))
             continue;
         CHEX_AUTO_FREE char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
         CHEX_AUTO_FREE char *expected = json_dumps(first, JSON_ENCODE_ANY | JSON_COMPACT);
-        st =
-            chex_error_set(err, CHEX_E_DATA,
-                           "%s: no member of this ensemble: %s %.120s (expected %.120s, as in %s)",
-                           f->path[k], key, text ? text : "", expected ? expected : "", f->path[0]);
+        return chex_error_set(
+            err, CHEX_E_DATA,
+            "%s: no member of this ensemble: %s %.120s (expected %.120s, as in %s)", f->path[k],
+            key, text ? text : "", expected ? expected : "", f->path[0]);
     }
-    json_decref(wanted);
-    json_decref(own);
-    return st;
+    return CHEX_OK;
 }
 
 /* Adds the facts of a member. */
@@ -259,12 +259,10 @@ enum chex_status chex_eval_files_open(const struct chex_eval_settings *s, struct
 /* ---- their description ---- */
 
 char *chex_eval_members_text(enum chex_ensemble_mean mean, const json_t *facts) {
-    json_t *o = chex_result(CHEX_FIELD("schema", (int)SCHEMA),
-                            CHEX_FIELD("mean", chex_ensemble_names[mean]),
-                            CHEX_FIELD("members", json_deep_copy(facts)));
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    json_decref(o);
-    return text;
+    json_auto_t *o = chex_result(CHEX_FIELD("schema", (int)SCHEMA),
+                                 CHEX_FIELD("mean", chex_ensemble_names[mean]),
+                                 CHEX_FIELD("members", json_deep_copy(facts)));
+    return o ? json_dumps(o, JSON_COMPACT) : NULL;
 }
 
 enum chex_status chex_eval_members_parse(const char *path, const char *text,

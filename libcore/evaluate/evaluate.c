@@ -399,11 +399,9 @@ static enum chex_status check_options(struct evaluation *e, struct chex_error *e
     CHEX_TRY(chex_group_agree(e->coll->group,
                               chex_eval_files_find(e->s->checkpoint, &e->files, err), err));
     snprintf(count, sizeof count, "%d files", e->files.count);
-    json_t *mine = chex_opt_same(e->options, e->s);
+    json_auto_t *mine = chex_opt_same(e->options, e->s);
     chex_json_set(&mine, "checkpoint", json_string(count));
-    const enum chex_status st = chex_same_options(e->coll->group, mine, err);
-    json_decref(mine);
-    return chex_group_agree(e->coll->group, st, err);
+    return chex_group_agree(e->coll->group, chex_same_options(e->coll->group, mine, err), err);
 }
 
 /* All ranks must have the same data and the same networks. Collective. */

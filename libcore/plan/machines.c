@@ -7,9 +7,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 
 enum { FILE_BYTES = 1 << 20, PROCESSES_MAX = 1 << 20 };
@@ -148,19 +148,16 @@ static enum chex_status read_root(const struct reader *r, const json_t *root,
 enum chex_status chex_machines_read(const char *path, struct chex_machines *out,
                                     struct chex_error *err) {
     const struct reader r = {path, err};
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     json_error_t where;
     enum chex_status st = chex_fs_read(path, FILE_BYTES, &text, &size, err);
     if (st != CHEX_OK)
         return chex_error_prefix(err, st == CHEX_E_RESOURCE ? st : CHEX_E_USAGE, "--machines");
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    free(text);
-    st = root ? read_root(&r, root, out)
-              : chex_error_set(err, CHEX_E_USAGE, "--machines %s line %d: %s", path, where.line,
-                               where.text);
-    json_decref(root);
-    return st;
+    json_auto_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    return root ? read_root(&r, root, out)
+                : chex_error_set(err, CHEX_E_USAGE, "--machines %s line %d: %s", path, where.line,
+                                 where.text);
 }
 
 /* ---- the model ---- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
 
@@ -20,20 +21,17 @@ static const char *const names[CHEX_CARD_FILES] = {
 
 static enum chex_status read_file(const struct chex_card *card, struct chex_card_file *f,
                                   char **text_out, struct chex_error *err) {
-    char *path = chex_fs_join(card->dir, f->name), *text = NULL;
-    if (!path)
-        return chex_error_memory(err, "%s", card->dir);
-    enum chex_status st = CHEX_OK;
-    if (chex_fs_exists(path))
-        st = chex_fs_read(path, MAX_BYTES, &text, &f->bytes, err);
-    free(path);
-    if (st == CHEX_OK && text)
-        chex_hash128_hex(text, f->bytes, f->digest);
-    if (text_out)
+    const struct chex_path path = chex_path(card->dir, f->name);
+    CHEX_AUTO_FREE char *text = NULL;
+    if (!chex_fs_exists(path.text))
+        return CHEX_OK;
+    CHEX_TRY(chex_fs_read(path.text, MAX_BYTES, &text, &f->bytes, err));
+    chex_hash128_hex(text, f->bytes, f->digest);
+    if (text_out) {
         *text_out = text;
-    else
-        free(text);
-    return st;
+        text = NULL;
+    }
+    return CHEX_OK;
 }
 
 static bool is_number_or_null(const json_t *o, const char *key) {
@@ -79,7 +77,7 @@ static enum chex_status parse(struct chex_card *card, const char *text, struct c
 }
 
 enum chex_status chex_card_read(const char *dir, struct chex_card *card, struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     *card = (struct chex_card){.dir = strdup(dir)};
     if (!card->dir)
         return chex_error_memory(err, "%s", dir);
@@ -88,13 +86,11 @@ enum chex_status chex_card_read(const char *dir, struct chex_card *card, struct 
     if (!chex_fs_is_dir(dir))
         return chex_error_set(err, CHEX_E_DATA, "%s: %s, expected a results folder of chex-eval",
                               dir, chex_fs_exists(dir) ? "no folder" : "no such folder");
-    enum chex_status st = read_file(card, &card->file[0], &text, err);
-    if (st == CHEX_OK)
-        st = parse(card, text, err);
-    free(text);
-    for (int i = 1; i < CHEX_CARD_FILES && st == CHEX_OK; i++)
-        st = read_file(card, &card->file[i], NULL, err);
-    return st;
+    CHEX_TRY(read_file(card, &card->file[0], &text, err));
+    CHEX_TRY(parse(card, text, err));
+    for (int i = 1; i < CHEX_CARD_FILES; i++)
+        CHEX_TRY(read_file(card, &card->file[i], NULL, err));
+    return CHEX_OK;
 }
 
 void chex_card_release(struct chex_card *card) {

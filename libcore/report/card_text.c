@@ -5,9 +5,9 @@
  */
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "label/labels.h"
 #include "model/training_facts.h"
@@ -49,21 +49,18 @@ static void put_text(FILE *to, const char *text) {
 
 /* The name of a class, with blanks for underscores. */
 static void put_name(FILE *to, const char *name) {
-    char *copy = strdup(name);
+    CHEX_AUTO_FREE char *copy = strdup(name);
     for (char *c = copy; c && *c; c++)
         *c = (char)(*c == '_' ? ' ' : *c);
     put_text(to, copy ? copy : name);
-    free(copy);
 }
 
 /* A YAML string. Every JSON string is one. */
 static void put_yaml(FILE *to, const char *text) {
     char shown[4096];
-    json_t *v = json_string(chex_text_printable(text, shown, sizeof shown));
-    char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+    json_auto_t *v = json_string(chex_text_printable(text, shown, sizeof shown));
+    CHEX_AUTO_FREE char *quoted = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
     fputs(quoted ? quoted : "\"\"", to);
-    free(quoted);
-    json_decref(v);
 }
 
 /* A text in one of these ways, between two pieces of markup. */
@@ -380,11 +377,11 @@ static void put_json_value(FILE *to, const json_t *v) {
             between(to, i ? ", " : "", put_text, text_of(json_array_get(v, i), "file"), "");
         return;
     }
-    char *text = json_is_object(v)       ? chex_training_options_text(v)
-                 : v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6))
-                                         : NULL;
+    CHEX_AUTO_FREE char *text = json_is_object(v) ? chex_training_options_text(v)
+                                : v && !json_is_null(v)
+                                    ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6))
+                                    : NULL;
     put_text(to, text ? text : "-");
-    free(text);
 }
 
 static void put_provenance(FILE *to, const struct chex_card *card) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
 #include "base/textfile.h"
@@ -89,17 +90,16 @@ static void put_head(const struct page *p, const struct chex_predict_result *r) 
 
 /* The thumbnail as a data URI. A missing one is no fault: a killed run may have lost it. */
 static void put_thumb(const struct page *p, size_t index) {
-    char *path = chex_fs_format("%s/" CHEX_PARTIAL_NAME "/thumbs/%zu.png", p->c->out, index);
+    CHEX_AUTO_FREE char *path =
+        chex_fs_format("%s/" CHEX_PARTIAL_NAME "/thumbs/%zu.png", p->c->out, index);
     struct chex_error ignored = {0};
-    char *data = NULL;
+    CHEX_AUTO_FREE char *data = NULL;
     size_t bytes = 0;
     if (path && chex_fs_read(path, THUMB_LIMIT_BYTES, &data, &bytes, &ignored) == CHEX_OK) {
         fputs("<img loading=\"lazy\" alt=\"\" src=\"data:image/png;base64,", p->to);
         chex_put_base64(p->to, (const unsigned char *)data, bytes);
         fputs("\">", p->to);
     }
-    free(data);
-    free(path);
 }
 
 /* Cell `k`; "" past the end. */

@@ -2,17 +2,16 @@
  *
  * Where the figures of report.html come from, and the command that makes them again.
  */
-#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/textfile.h"
 #include "model/training_facts.h"
 #include "report/html.h"
 
 static void put_options(FILE *to, const json_t *options) {
-    char *text = chex_training_options_text(options);
+    CHEX_AUTO_FREE char *text = chex_training_options_text(options);
     chex_put_xml(to, text ? text : "-");
-    free(text);
 }
 
 static void put_json(FILE *to, const json_t *v) {

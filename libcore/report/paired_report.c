@@ -5,8 +5,8 @@
 #include "report/paired_report.h"
 
 #include <math.h>
-#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/textfile.h"
@@ -105,10 +105,10 @@ static void print_means(const struct chex_paired_report *r, FILE *to) {
     chex_text_printf(to, "\nmeans, first: %s\n", r->file[0].path);
     print_heading(r, to, width, "second");
     for (size_t i = 0; i < r->count; i++) {
-        char *differs = chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
+        CHEX_AUTO_FREE char *differs =
+            chex_paired_training_text(&r->file[0].training, &r->file[1 + i].training);
         print_row(r, to, width, r->file[1 + i].path, &r->compared[i]->mean, true,
                   differs ? differs : "");
-        free(differs);
     }
 }
 
@@ -128,12 +128,11 @@ static void print_joined(const struct chex_paired_report *r, size_t i, FILE *to)
         fprintf(to, "; left out: %zu in the first file only, %zu in the second only",
                 p->left_out[0], p->left_out[1]);
     putc('\n', to);
-    char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
-                                              &chex_paired_side(r, i, 1)->training);
+    CHEX_AUTO_FREE char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
+                                                             &chex_paired_side(r, i, 1)->training);
     char line[4096];
     fprintf(to, "%s\n",
             differs ? chex_text_printable(differs, line, sizeof line) : "differs in: unknown");
-    free(differs);
     for (int k = 0; k < 2; k++) {
         if (p->missing_count[k])
             fprintf(to, "only in the %s file: ", k ? "second" : "first");
@@ -330,7 +329,7 @@ static json_t *bootstrap_json(const struct chex_paired_config *config) {
 }
 
 json_t *chex_paired_report_json(const struct chex_paired_report *r) {
-    json_t *first = comparison_json(r, 0);
+    json_auto_t *first = comparison_json(r, 0);
     json_t *o = chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
         CHEX_FIELD("files",
@@ -338,12 +337,10 @@ json_t *chex_paired_report_json(const struct chex_paired_report *r) {
         CHEX_FIELD("interval", interval_json(r)), CHEX_FIELD("correction", correction_json()),
         CHEX_FIELD("bootstrap", bootstrap_json(r->config)), CHEX_MEMBER(r->config, margin),
         CHEX_FIELD("comparisons", list_json(r, r->count, comparison_json)));
-    if (!first || !o || json_object_update(o, first) != 0) {
-        json_decref(o);
-        o = NULL;
-    }
-    json_decref(first);
-    return o;
+    if (o && json_object_update(o, first) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
 }
 
 static enum chex_status write_json(FILE *f, const struct chex_paired_report *r,

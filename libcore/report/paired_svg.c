@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "base/textfile.h"
 #include "report/paired_report.h"
@@ -62,7 +63,7 @@ static double span_of(const struct chex_paired_report *r) {
     double most = 0, middle = 0;
     for (size_t i = 0; i < r->count; i++) {
         const struct chex_paired *p = r->compared[i];
-        double *reach = calloc((size_t)p->classes, sizeof *reach);
+        CHEX_AUTO_FREE double *reach = calloc((size_t)p->classes, sizeof *reach);
         size_t n = 0;
         for (int c = 0; reach && c < p->classes; c++) {
             if (!isnan(p->per_class[c].interval.low))
@@ -73,7 +74,6 @@ static double span_of(const struct chex_paired_report *r) {
             qsort(reach, n, sizeof *reach, chex_by_value);
             middle = fmax(middle, reach[n / 2]);
         }
-        free(reach);
     }
     const double span = middle > 0 ? fmin(most, 3 * middle) : most;
     return fmax(span, isnan(r->config->margin) ? 0 : 1.1 * r->config->margin);
@@ -138,11 +138,10 @@ static void put_head(FILE *to, const struct chex_paired_report *r, size_t i) {
             snprintf(line + n, sizeof line - (size_t)n, " and %zu more", r->runs[k] - 1);
         put_text(to, AS_TITLE, 0, k ? 28 : 12, "start", line);
     }
-    char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
-                                              &chex_paired_side(r, i, 1)->training);
+    CHEX_AUTO_FREE char *differs = chex_paired_training_text(&chex_paired_side(r, i, 0)->training,
+                                                             &chex_paired_side(r, i, 1)->training);
     put_text(to, CHEX_SVG_AS_TEXT, 0, 44, "start",
              differs ? start_of(differs, line, sizeof line) : "");
-    free(differs);
     put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + 160, HEAD - 9, "end", "difference, 95 %");
     put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + 212, HEAD - 9, "end", "p Holm");
     put_text(to, CHEX_SVG_AS_NOTE, NAMES + PLOT + NUMBERS, HEAD - 9, "end", "patients");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/result.h"
 #include "model/training_facts.h"
@@ -33,22 +34,20 @@ static const char *fault_of(const json_t *results, const char *digest) {
 
 /* The epoch after which sweep.sbatch stopped the run of RUN/eval/predictions.csv. */
 static int stopped_epoch_of(const char *table) {
-    char *path =
+    CHEX_AUTO_FREE char *path =
         chex_fs_format("%.*s../sweep-stop.json", (int)(chex_fs_name(table) - table), table);
-    json_t *decision = path ? json_load_file(path, 0, NULL) : NULL;
+    json_auto_t *decision = path ? json_load_file(path, 0, NULL) : NULL;
     const bool stopped = json_is_true(json_object_get(decision, "stopped"));
-    const int epoch = stopped ? (int)json_integer_value(json_object_get(decision, "epoch")) : 0;
-    json_decref(decision);
-    free(path);
-    return epoch;
+    return stopped ? (int)json_integer_value(json_object_get(decision, "epoch")) : 0;
 }
 
 enum chex_status chex_paired_training_read(const char *table, const char *digest,
                                            struct chex_paired_training *out,
                                            struct chex_error *err) {
     enum { LIMIT_BYTES = 64 << 20 };
-    char *path = chex_fs_format("%.*s%s", (int)(chex_fs_name(table) - table), table, RESULTS_NAME);
-    char *text = NULL;
+    CHEX_AUTO_FREE char *path =
+        chex_fs_format("%.*s%s", (int)(chex_fs_name(table) - table), table, RESULTS_NAME);
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     struct chex_error unread;
     *out = (struct chex_paired_training){.unknown = "no " RESULTS_NAME " next to it",
@@ -56,16 +55,13 @@ enum chex_status chex_paired_training_read(const char *table, const char *digest
     if (!path)
         return chex_error_memory(err, "%s", table);
     if (chex_fs_exists(path) && chex_fs_read(path, LIMIT_BYTES, &text, &size, &unread) == CHEX_OK) {
-        json_t *results = json_loadb(text, size, 0, NULL);
+        json_auto_t *results = json_loadb(text, size, 0, NULL);
         out->unknown = fault_of(results, digest);
         if (!out->unknown)
             out->facts = json_incref(json_object_get(results, "provenance"));
-        json_decref(results);
     } else if (chex_fs_exists(path)) {
         out->unknown = "the " RESULTS_NAME " next to it cannot be read";
     }
-    free(text);
-    free(path);
     return CHEX_OK;
 }
 
@@ -165,14 +161,12 @@ static void put_differences(FILE *to, const json_t *a, const json_t *b, const js
 char *chex_paired_training_text(const struct chex_paired_training *first,
                                 const struct chex_paired_training *second) {
     const json_t *a = first->facts, *b = second->facts;
-    json_t *differs = a && b ? chex_training_differences(a, b) : json_null();
+    json_auto_t *differs = a && b ? chex_training_differences(a, b) : json_null();
     char *text = NULL;
     size_t size = 0;
     FILE *to = differs ? open_memstream(&text, &size) : NULL;
-    if (!to) {
-        json_decref(differs);
+    if (!to)
         return NULL;
-    }
     fputs("differs in: ", to);
     if (a && b) {
         put_differences(to, a, b, differs);
@@ -183,7 +177,6 @@ char *chex_paired_training_text(const struct chex_paired_training *first,
     }
     if (second->stopped_epoch)
         fprintf(to, "; the second was stopped after epoch %d", second->stopped_epoch);
-    json_decref(differs);
     if (fclose(to) == 0)
         return text;
     free(text);

@@ -143,7 +143,6 @@ static enum chex_status read_record(const struct chex_csv *csv, struct chex_publ
 static enum chex_status read_table(struct chex_csv *csv, size_t lines, struct chex_published *p,
                                    struct chex_error *err) {
     bool more;
-    size_t *column_of = NULL, width, digests;
     CHEX_TRY(chex_csv_next(csv, &more, err));
     if (!more || csv->count < 2 || strcmp(csv->fields[0], "class") != 0)
         return chex_error_set(err, CHEX_E_DATA,
@@ -151,28 +150,23 @@ static enum chex_status read_table(struct chex_csv *csv, size_t lines, struct ch
                               "sources",
                               csv->path);
     CHEX_TRY(check_texts(csv, err));
-    width = csv->count;
-    digests = digest_column(csv);
+    const size_t width = csv->count, digests = digest_column(csv);
     p->source = chex_alloc_zeroed(width, sizeof *p->source);
-    column_of = chex_alloc_zeroed(width, sizeof *column_of);
-    enum chex_status st = p->source && column_of ? read_header(csv, p, column_of, lines, err)
-                                                 : chex_error_memory(err, "%s", csv->path);
-    while (st == CHEX_OK) {
-        st = chex_csv_next(csv, &more, err);
-        if (st != CHEX_OK || !more)
+    CHEX_AUTO_FREE size_t *column_of = chex_alloc_zeroed(width, sizeof *column_of);
+    CHEX_TRY(p->source && column_of ? read_header(csv, p, column_of, lines, err)
+                                    : chex_error_memory(err, "%s", csv->path));
+    for (;;) {
+        CHEX_TRY(chex_csv_next(csv, &more, err));
+        if (!more)
             break;
         if (csv->count != width)
-            st = chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
-                                csv->path, csv->line, csv->count, width);
-        else if ((st = check_texts(csv, err)) == CHEX_OK)
-            st = read_record(csv, p, column_of, err);
-        if (st == CHEX_OK)
-            st = read_digest(csv, digests, p, err);
+            return chex_error_set(err, CHEX_E_DATA, "%s line %zu: %zu columns, the header has %zu",
+                                  csv->path, csv->line, csv->count, width);
+        CHEX_TRY(check_texts(csv, err));
+        CHEX_TRY(read_record(csv, p, column_of, err));
+        CHEX_TRY(read_digest(csv, digests, p, err));
     }
-    if (st == CHEX_OK && p->classes == 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: no finding", csv->path);
-    free(column_of);
-    return st;
+    return p->classes ? CHEX_OK : chex_error_set(err, CHEX_E_DATA, "%s: no finding", csv->path);
 }
 
 static enum chex_status parse(const char *path, char *text, size_t size, struct chex_published *p,
@@ -215,7 +209,7 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
     const size_t n = sizeof bundled - 1;
     const bool is_bundled =
         strncmp(which, bundled, n) == 0 && (which[n] == ':' || which[n] == '\0');
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = chex_published_csv_bytes;
     *p_out = NULL;
     if (strcmp(which, "none") == 0)
@@ -237,7 +231,6 @@ enum chex_status chex_published_read(const char *which, struct chex_published **
         st = chex_error_memory(err, "%s", which);
     if (st == CHEX_OK && is_bundled)
         st = choose_headline(p, which[n] ? which + n + 1 : NULL, err);
-    free(text);
     if (st == CHEX_OK)
         *p_out = p;
     else

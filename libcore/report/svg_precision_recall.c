@@ -6,7 +6,6 @@
  * positives: the precision of a network that knows nothing.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "report/html.h"
@@ -27,20 +26,17 @@ static void put_title(FILE *to, const char *name, const struct chex_class_figure
 /* Draws (recall before, precision), (recall, precision) for each threshold. */
 static enum chex_status put_steps(FILE *to, const struct chex_precision_recall *k,
                                   struct chex_error *err) {
-    double *x = chex_alloc_zeroed(2 * k->count, sizeof *x);
-    double *y = chex_alloc_zeroed(2 * k->count, sizeof *y);
-    enum chex_status st = x && y ? CHEX_OK : chex_error_memory(err, "the precision-recall curve");
-    for (size_t i = 0; st == CHEX_OK && i < k->count; i++) {
+    CHEX_AUTO_FREE double *x = chex_alloc_zeroed(2 * k->count, sizeof *x);
+    CHEX_AUTO_FREE double *y = chex_alloc_zeroed(2 * k->count, sizeof *y);
+    if (!x || !y)
+        return chex_error_memory(err, "the precision-recall curve");
+    for (size_t i = 0; i < k->count; i++) {
         x[2 * i] = i ? k->recall[i - 1] : 0;
         x[2 * i + 1] = k->recall[i];
         y[2 * i] = y[2 * i + 1] = k->precision[i];
     }
-    if (st == CHEX_OK)
-        chex_svg_line(to, CHEX_SVG_AS_CURVE " stroke-width=\"2\"", unit, unit, x, y, 2 * k->count,
-                      0.4);
-    free(x);
-    free(y);
-    return st;
+    chex_svg_line(to, CHEX_SVG_AS_CURVE " stroke-width=\"2\"", unit, unit, x, y, 2 * k->count, 0.4);
+    return CHEX_OK;
 }
 
 static enum chex_status put_panel(FILE *to, const void *report, int c, struct chex_error *err) {
