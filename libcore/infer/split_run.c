@@ -32,7 +32,7 @@ struct flight {
     float *logits;
 };
 
-/* The state of one rank. `out` holds its packed records. */
+/* The state of one rank. */
 struct run {
     struct chex_engine *engine; /* the first one */
     struct chex_ensemble ensemble;
@@ -56,8 +56,9 @@ struct run {
     struct chex_pipeline *pipeline;
     size_t rows, rows_begun; /* of this rank */
     size_t rows_done;
+    FILE *records; /* packed, into `out` */
     char *out;
-    size_t out_bytes, out_capacity;
+    size_t out_bytes;
 };
 
 void chex_eval_rows(size_t rows, int rank, int size, size_t *from_out, size_t *to_out) {
@@ -100,7 +101,8 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     r->crops = cut ? chex_alloc_aligned(batch * px * px, sizeof *r->crops) : NULL;
     r->view = chex_alloc_zeroed(batch, sizeof *r->view);
     r->combined = chex_alloc_zeroed(batch * (size_t)r->classes, sizeof *r->combined);
-    bool all = (r->crops || !cut) && r->view && r->combined;
+    r->records = open_memstream(&r->out, &r->out_bytes);
+    bool all = (r->crops || !cut) && r->view && r->combined && r->records;
     for (int i = 0; i < CHEX_INFER_BATCHES; i++) {
         r->logits[i] = chex_alloc_zeroed((size_t)r->ensemble.count * batch * (size_t)r->classes,
                                          sizeof *r->logits[i]);
@@ -230,75 +232,43 @@ static enum chex_status add_logits(struct run *r, const struct flight *f, struct
     return CHEX_OK;
 }
 
-static enum chex_status put(struct run *r, const void *data, size_t bytes, struct chex_error *err) {
-    if (r->out_bytes + bytes > r->out_capacity) {
-        size_t capacity = (r->out_bytes + bytes) * 2 + 4096;
-        char *out = realloc(r->out, capacity);
-        if (!out)
-            return chex_error_memory(err, "the predictions");
-        r->out = out;
-        r->out_capacity = capacity;
-    }
-    memcpy(r->out + r->out_bytes, data, bytes);
-    r->out_bytes += bytes;
-    return CHEX_OK;
-}
-
 /* The facts of a row as they travel to rank 0, without their strings. */
-struct packed_facts {
-    double brightness;
-    int32_t view, age_years, sex, width_px, height_px;
-};
-
-static struct packed_facts facts_of(const struct run *r, const struct chex_shard *s, size_t row,
-                                    uint64_t pixel_sum) {
+static struct chex_row_facts facts_of(const struct run *r, const struct chex_shard *s, size_t row,
+                                      uint64_t pixel_sum) {
     const double side = r->set->size;
     /* Rounded to fp32, as the scores are. Unknown if no pixel was read. */
     const float brightness = (float)((double)pixel_sum / (255 * side * side));
-    return (struct packed_facts){.brightness = r->config->features.count ? NAN : (double)brightness,
-                                 .view = (int32_t)chex_shard_view(s, row),
-                                 .age_years = chex_shard_age_years(s, row),
-                                 .sex = chex_shard_sex(s, row),
-                                 .width_px = chex_shard_original_width(s, row),
-                                 .height_px = chex_shard_original_height(s, row)};
+    return (struct chex_row_facts){.brightness =
+                                       r->config->features.count ? NAN : (double)brightness,
+                                   .view = chex_shard_view(s, row),
+                                   .age_years = chex_shard_age_years(s, row),
+                                   .sex = chex_shard_sex(s, row),
+                                   .width_px = chex_shard_original_width(s, row),
+                                   .height_px = chex_shard_original_height(s, row)};
 }
 
-static void set_facts(struct chex_row_facts *f, const char *packed) {
-    struct packed_facts k;
-    memcpy(&k, packed, sizeof k);
-    f->brightness = k.brightness;
-    f->view = (enum chex_view)k.view;
-    f->age_years = k.age_years;
-    f->sex = (char)k.sex;
-    f->width_px = k.width_px;
-    f->height_px = k.height_px;
-}
-
-static enum chex_status put_records(struct run *r, const struct flight *f, struct chex_error *err) {
-    const size_t classes = (size_t)r->classes;
+/* Lack of memory shows when the stream is closed. */
+static void put_records(struct run *r, const struct flight *f) {
     const struct chex_ready *ready = &f->ready;
     for (size_t i = 0; i < (size_t)ready->batch.n; i++) {
         const double *sum = f->sums + i * r->width;
         size_t at;
         const struct chex_shard *s = chex_set_locate(r->set, ready->rows[i], &at);
         const char *image = chex_shard_image_id(s, at), *patient = chex_shard_patient_id(s, at);
-        CHEX_TRY(put(r, sum, LOSSES * sizeof *sum, err));
+        fwrite(sum, sizeof *sum, LOSSES, r->records);
         for (size_t k = LOSSES; k < r->width; k++) {
             const double score = r->config->logits ? sum[k] : chex_eval_as_written(sum[k]);
-            CHEX_TRY(put(r, &score, sizeof score, err));
+            fwrite(&score, sizeof score, 1, r->records);
         }
-        for (size_t c = 0; c < classes; c++) {
-            const int8_t y = label_of(r, chex_set_labels(r->set, ready->rows[i]), c);
-            CHEX_TRY(put(r, &y, sizeof y, err));
-        }
-        const struct packed_facts facts = facts_of(r, s, at, ready->pixel_sums[i]);
-        CHEX_TRY(put(r, &facts, sizeof facts, err));
-        CHEX_TRY(put(r, image, strlen(image) + 1, err));
-        CHEX_TRY(put(r, patient, strlen(patient) + 1, err));
+        for (size_t c = 0; c < (size_t)r->classes; c++)
+            putc(label_of(r, chex_set_labels(r->set, ready->rows[i]), c), r->records);
+        const struct chex_row_facts facts = facts_of(r, s, at, ready->pixel_sums[i]);
+        fwrite(&facts, sizeof facts, 1, r->records);
+        fwrite(image, strlen(image) + 1, 1, r->records);
+        fwrite(patient, strlen(patient) + 1, 1, r->records);
         const char *study = chex_shard_study_id(s, at);
-        CHEX_TRY(put(r, study ? study : "", study ? strlen(study) + 1 : 1, err));
+        fwrite(study ? study : "", study ? strlen(study) + 1 : 1, 1, r->records);
     }
-    return CHEX_OK;
 }
 
 /* Waits for the oldest view and adds it; after the last view of a batch packs its records. */
@@ -308,7 +278,7 @@ static enum chex_status end_view(struct run *r, struct chex_error *err) {
     if (st == CHEX_OK)
         st = add_logits(r, f, err);
     if (st == CHEX_OK && f->last)
-        st = put_records(r, f, err);
+        put_records(r, f);
     if (f->last) {
         r->rows_done += (size_t)f->ready.batch.n;
         chex_pipeline_release(r->pipeline, &f->ready);
@@ -443,38 +413,41 @@ static enum chex_status run_rows(struct run *r, struct chex_coll *coll, size_t f
     return st;
 }
 
-/* Unpacks the records of all ranks, in order of rows, and sums the loss in that order. */
+static enum chex_status bad_records(const struct run *r, size_t bytes, struct chex_error *err) {
+    return chex_error_set(err, CHEX_E_FAIL,
+                          "the ranks' predictions are %zu bytes that do not hold %zu images", bytes,
+                          r->set->rows);
+}
+
+/* Unpacks the records of all ranks, in order of rows, and sums the loss in that order. The caller
+ * destroys *out, after an error too. */
 static enum chex_status unpack(const struct run *r, const char *all, size_t bytes,
                                struct chex_predictions **out, struct chex_eval_loss *loss_out,
                                struct chex_error *err) {
     const size_t classes = (size_t)r->classes, rows = r->set->rows;
     const size_t numbers = r->width * sizeof(double) + classes;
-    const size_t fixed = numbers + sizeof(struct packed_facts);
+    const size_t fixed = numbers + sizeof(struct chex_row_facts);
     const char *at = all, *end = all + bytes;
-    struct chex_predictions *p = NULL;
     double sum[LOSSES] = {0}, one[LOSSES];
     CHEX_TRY(chex_predictions_create(
         rows, r->classes,
-        r->config->class_names ? r->config->class_names : chex_set_class_names(r->set), &p, err));
-    enum chex_status st = chex_predictions_add_facts(p, err);
+        r->config->class_names ? r->config->class_names : chex_set_class_names(r->set), out, err));
+    struct chex_predictions *p = *out;
+    CHEX_TRY(chex_predictions_add_facts(p, err));
     p->members = r->members;
     p->member_score = chex_alloc_zeroed(rows * classes, (size_t)r->members * sizeof(double));
-    if (st == CHEX_OK && !p->member_score)
-        st = chex_error_memory(err, "the predictions");
-    if (st != CHEX_OK) {
-        chex_predictions_destroy(p);
-        return st;
-    }
+    if (!p->member_score)
+        return chex_error_memory(err, "the predictions");
     for (size_t i = 0; i < rows; i++) {
         if ((size_t)(end - at) < fixed + 3)
-            goto bad;
+            return bad_records(r, bytes, err);
         memcpy(one, at, sizeof one);
         memcpy(p->score + i * classes, at + sizeof one, classes * sizeof(double));
         for (size_t m = 0; m < (size_t)r->members; m++)
             memcpy(p->member_score + (m * rows + i) * classes,
                    at + sizeof one + (1 + m) * classes * sizeof(double), classes * sizeof(double));
         memcpy(p->label + i * classes, at + numbers - classes, classes);
-        set_facts(&p->facts[i], at + numbers);
+        memcpy(&p->facts[i], at + numbers, sizeof p->facts[i]);
         at += fixed;
         for (int k = 0; k < LOSSES; k++)
             sum[k] += one[k];
@@ -482,24 +455,16 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
         for (int k = 0; k < 3; k++) {
             size_t n = strnlen(at, (size_t)(end - at));
             if (n == (size_t)(end - at))
-                goto bad;
-            if ((n || k < 2) && !(*ids[k] = strdup(at))) { /* no study: NULL */
-                chex_predictions_destroy(p);
+                return bad_records(r, bytes, err);
+            if ((n || k < 2) && !(*ids[k] = strdup(at))) /* no study: NULL */
                 return chex_error_memory(err, "the predictions");
-            }
             at += n + 1;
         }
     }
     if (at != end)
-        goto bad;
-    *out = p;
+        return bad_records(r, bytes, err);
     *loss_out = (struct chex_eval_loss){sum[0] / (double)rows, sum[1] / (double)rows};
     return CHEX_OK;
-bad:
-    chex_predictions_destroy(p);
-    return chex_error_set(err, CHEX_E_FAIL,
-                          "the ranks' predictions are %zu bytes that do not hold %zu images", bytes,
-                          rows);
 }
 
 enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set *set,
@@ -515,11 +480,14 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     r.members = r.ensemble.count > 1 ? r.ensemble.count : 0;
     r.width = LOSSES + (size_t)(1 + r.members) * (size_t)r.classes;
     struct chex_predictions *predictions = NULL;
-    void *all = NULL;
+    CHEX_AUTO_FREE void *all = NULL;
     size_t from, to, bytes = 0;
     struct chex_eval_loss loss = {NAN, NAN};
     chex_eval_rows(set->rows, coll->rank, coll->size, &from, &to);
-    enum chex_status st = chex_group_agree(coll->group, run_rows(&r, coll, from, to, err), err);
+    enum chex_status st = run_rows(&r, coll, from, to, err);
+    if (r.records && fclose(r.records) != 0 && st == CHEX_OK)
+        st = chex_error_memory(err, "the predictions");
+    st = chex_group_agree(coll->group, st, err);
     if (st == CHEX_OK)
         st = chex_group_gather(coll->group, r.out, r.out_bytes, &all, &bytes, err);
     if (st == CHEX_OK && coll->rank == 0)
@@ -528,7 +496,6 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     st = chex_group_follow(coll->group, 0, st, err);
     if (st == CHEX_OK)
         st = chex_group_broadcast(coll->group, &loss, sizeof loss, 0, err);
-    free(all);
     run_release(&r);
     if (st != CHEX_OK) {
         chex_predictions_destroy(predictions);
