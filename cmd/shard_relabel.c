@@ -120,21 +120,18 @@ static enum chex_status show_plan(const struct chex_relabel_plan *p, bool json,
         print_plan(p);
         return CHEX_OK;
     }
-    json_t *o = plan_json(p),
-           *head = chex_result(CHEX_FIELD("schema", "chexnet-shard-relabel"),
+    json_t *head = chex_result(CHEX_FIELD("schema", "chexnet-shard-relabel"),
                                CHEX_FIELD("version", 1), CHEX_FIELD("output", json_null()));
-    json_object_update_missing(head, o);
-    json_decref(o);
+    json_object_update_missing_new(head, plan_json(p));
     return chex_result_print(stdout, head, NULL, JSON_INDENT(1), err);
 }
 
 static enum chex_status show_result(const char *output, const struct chex_relabel_plan *p,
                                     const struct chex_create_result *result, bool json,
                                     struct chex_error *err) {
-    json_t *o = shard_result_json("relabel", output, result), *plan = plan_json(p);
+    json_t *o = shard_result_json("relabel", output, result);
     const double bytes = (double)(p->kept - result->kept_rows) * p->size * p->size;
-    json_object_update_missing(o, plan);
-    json_decref(plan);
+    json_object_update_missing_new(o, plan_json(p));
     json_object_set_new(
         o, "mb_per_s",
         chex_json_real(result->seconds > 0 && !result->done ? bytes / result->seconds / 1e6 : 0.0));

@@ -33,10 +33,9 @@ enum chex_status chex_prove_digest(const char *path, char digest[CHEX_HASH128_HE
     struct chex_checkpoint *c = NULL;
     CHEX_TRY(chex_checkpoint_read(path, true, &net, &c, err));
     chex_checkpoint_digest(net, c, digest);
-    json_t *meta = json_loads(c->meta, 0, NULL);
+    json_auto_t *meta = json_loads(c->meta, 0, NULL);
     const json_t *step = json_object_get(json_object_get(meta, "position"), "step");
     *step_out = (uint64_t)json_integer_value(step);
-    json_decref(meta);
     chex_checkpoint_destroy(c);
     chex_net_destroy(net);
     return CHEX_OK;

@@ -56,17 +56,16 @@ enum chex_status chex_layer_rates(const struct chex_net *net, double decay, cons
     *scales_out = NULL;
     if (!freezes && decay >= 1)
         return CHEX_OK;
-    double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
+    CHEX_AUTO_FREE double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
     if (!scales)
         return chex_error_memory(err, NULL);
     for (int i = 0; i < net->param_total; i++)
         scales[i] = pow(decay, net->layer - net->params[i].layer);
-    const enum chex_status st = freezes ? freeze_all(net, freeze, scales, err) : CHEX_OK;
-    if (st == CHEX_OK)
-        *scales_out = scales;
-    else
-        free(scales);
-    return st;
+    if (freezes)
+        CHEX_TRY(freeze_all(net, freeze, scales, err));
+    *scales_out = scales;
+    scales = NULL;
+    return CHEX_OK;
 }
 
 void chex_layer_rates_text(const struct chex_net *net, const double *scales, char *text,

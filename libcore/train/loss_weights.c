@@ -107,7 +107,7 @@ static enum chex_status read_table(struct chex_csv *csv, const struct chex_loss_
 static enum chex_status read_file(const char *path, const struct chex_loss_rows *rows, float *pos,
                                   struct chex_error *err) {
     struct chex_csv csv;
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size;
     if (!chex_fs_exists(path))
         return chex_error_set(
@@ -120,7 +120,6 @@ static enum chex_status read_file(const char *path, const struct chex_loss_rows 
     chex_csv_log_separator(&csv);
     const enum chex_status st = read_table(&csv, rows, pos, err);
     chex_csv_release(&csv);
-    free(text);
     return st;
 }
 
@@ -180,12 +179,10 @@ void chex_loss_weights_release(struct chex_loss_weights *w) {
 
 static void put_json(json_t *to, const char *key, const float *weights, const char *const *names,
                      int classes) {
-    json_t *all = json_object();
+    json_t *all = weights ? json_object() : NULL;
     for (int k = 0; weights && k < classes; k++)
         json_object_set_new(all, names[k], json_real((double)weights[k]));
-    if (weights)
-        json_object_set(to, key, all);
-    json_decref(all);
+    json_object_set_new(to, key, all); /* does nothing without an object */
 }
 
 json_t *chex_loss_weights_json(const struct chex_loss_weights *w, const char *const *names,

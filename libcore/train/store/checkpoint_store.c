@@ -347,11 +347,6 @@ enum chex_status chex_checkpoint_store_abandon(const char *dir, uint64_t step, u
     return CHEX_OK;
 }
 
-static bool is_file(const struct saved *one, const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && s.st_dev == one->dev && s.st_ino == one->ino;
-}
-
 static const struct saved *find_named(const struct list *l, int rank) {
     for (size_t i = 0; i < l->count; i++)
         if (l->at[i].rank == rank)
@@ -379,7 +374,7 @@ enum chex_status chex_checkpoint_store_set_names(const char *dir, const char *pa
     struct list l RELEASED;
     CHEX_TRY(list_all(dir, &l, err));
     const struct saved *last = find_named(&l, 1);
-    if (!last || !is_file(last, path))
+    if (!last || !chex_fs_same(last->path, path))
         CHEX_TRY(point_at(dir, "last.h5", path, err));
     return set_best(dir, &l, path, step, best_step, best_out, err);
 }

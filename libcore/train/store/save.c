@@ -72,7 +72,7 @@ static char *meta_text(const struct chex_session *s) {
     json_t *kernels = chex_session_kernels(s, &err);
     if (err.status != CHEX_OK)
         return NULL;
-    json_t *meta = chex_result(
+    json_auto_t *meta = chex_result(
         CHEX_FIELD("schema", 1), CHEX_FIELD("tool_version", CHEXNET_VERSION),
         CHEX_FIELD("resize", chex_set_resize(s->input.train)),
         CHEX_FIELD("stored_size", s->input.train->size), CHEX_FIELD("split", s->trained_split),
@@ -91,11 +91,8 @@ static char *meta_text(const struct chex_session *s) {
     }
     json_object_set(meta, "origins", json_object_get(s->config.options, "origins"));
     json_object_set(meta, "loss", json_object_get(s->config.options, "loss"));
-    char *text =
-        meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
-             : NULL;
-    json_decref(meta);
-    return text;
+    return meta ? json_dumps(meta, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17))
+                : NULL;
 }
 
 static bool keeps(const struct chex_session *s, enum chex_state_part part) {

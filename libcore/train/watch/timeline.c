@@ -6,7 +6,6 @@
  */
 #include "train/watch/timeline.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "base/textfile.h"
 
 enum {
     ROUNDS = 32, /* questions to a rank's clock */
@@ -164,8 +164,8 @@ struct chex_trace *chex_timeline_trace(struct chex_timeline *t) {
 
 struct writer {
     struct chex_timeline *t;
-    FILE *file;
-    char *temp;
+    struct chex_textfile out;
+    FILE *file;    /* of `out` */
     bool any;      /* an event was written, so the next one needs a comma */
     json_t *ranks; /* of otherData */
     uint64_t events, dropped;
@@ -179,13 +179,11 @@ static void begin_event(struct writer *w) {
 /* Names a process (rank) or a thread in the viewer. */
 static void write_name(struct writer *w, const char *what, int rank, unsigned thread,
                        const char *name) {
-    json_t *text = json_string(name);
-    char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    json_auto_t *text = json_string(name);
+    CHEX_AUTO_FREE char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
     begin_event(w);
     fprintf(w->file, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%u,\"args\":{\"name\":%s}}",
             what, rank, thread, quoted ? quoted : "\"\"");
-    free(quoted);
-    json_decref(text);
 }
 
 static void write_rank_names(struct writer *w, int rank, const char *host,
@@ -295,9 +293,10 @@ enum chex_status chex_timeline_check(const char *path, struct chex_error *err) {
 static enum chex_status open_writer(struct chex_timeline *t, struct writer *w,
                                     struct chex_error *err) {
     *w = (struct writer){.t = t, .ranks = json_array()};
-    enum chex_status st = chex_fs_temp_stream(t->config.path, &w->temp, &w->file, err);
+    enum chex_status st = chex_textfile_open(t->config.path, &w->out, err);
     if (st != CHEX_OK)
         return chex_error_prefix(err, st, "timeline");
+    w->file = w->out.f;
     fputs(opening, w->file);
     return CHEX_OK;
 }
@@ -319,7 +318,6 @@ static enum chex_status close_writer(struct writer *w, json_t *about, int ranks,
     const char *path = t->config.path;
     const int all = t->config.coll->size;
     json_auto_t *other = about ? about : json_object();
-    CHEX_AUTO_FREE char *temp = w->temp;
     json_object_update_new(
         other,
         chex_result(CHEX_FIELD("schema", 1), CHEX_FIELD("start_unix_s", t->zero_unix_s),
@@ -330,20 +328,11 @@ static enum chex_status close_writer(struct writer *w, json_t *about, int ranks,
     fputs("\n],\n\"displayTimeUnit\":\"ms\",\n\"otherData\":", w->file);
     const bool cut = json_dumpf(other, w->file, JSON_INDENT(1) | JSON_PRESERVE_ORDER) != 0;
     fputs("}\n", w->file);
-    const bool bad = ferror(w->file) != 0;
-    const int saved = errno;
-    if ((fclose(w->file) != 0 || bad) && st == CHEX_OK)
-        st = chex_error_errno(err, CHEX_E_ENV, bad ? saved : errno, "cannot write timeline %s",
-                              path);
-    if (cut && st == CHEX_OK)
+    if (cut && !ferror(w->file) && st == CHEX_OK)
         st = chex_error_memory(err, "timeline %s", path);
     if (st == CHEX_OK)
         st = refuse_foreign(path, err);
-    if (st != CHEX_OK) {
-        unlink(temp);
-        return st;
-    }
-    CHEX_TRY(chex_fs_commit(temp, path, err));
+    CHEX_TRY(chex_textfile_close(&w->out, st, err));
     chex_info("timeline %s: %llu events of %d rank%s%s", path, (unsigned long long)w->events, ranks,
               ranks > 1 ? "s" : "", ranks < all ? ", rank 0 alone: the others were not asked" : "");
     if (w->dropped)
