@@ -16,35 +16,9 @@
 
 enum { THUMB_LIMIT_BYTES = 1 << 20, TEXT_BYTES = 1024 };
 
-static const char style[] =
-    "<style>\n"
-    ":root{color-scheme:light dark;--fg:#1c2733;--mut:#5b6875;--line:#d5dce3;--bg:#fff;"
-    "--soft:#f4f6f8;--hot:180 84 10;--bad:#a3230f}\n"
-    "@media (prefers-color-scheme:dark){:root{--fg:#e6edf3;--mut:#9aa7b4;--line:#2d3742;"
-    "--bg:#10161d;--soft:#18212b;--hot:214 122 48;--bad:#ff9c8a}}\n"
-    "body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.45 system-ui,-apple-system,"
-    "'Segoe UI','DejaVu Sans',sans-serif}\n"
-    "main{max-width:1500px;margin:0 auto;padding:24px 16px 48px}\n"
-    "h1{font-size:1.4rem;margin:0 0 .4rem}p{margin:.3rem 0;max-width:46rem}"
-    ".mut{color:var(--mut)}\n"
-    ".wide{overflow-x:auto;margin-top:16px}.wide:focus-visible{outline:2px solid var(--mut)}\n"
-    "table{border-collapse:separate;border-spacing:0;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:4px 6px;border-bottom:1px solid var(--line);text-align:right;"
-    "vertical-align:middle}\n"
-    "thead th{color:var(--mut);font-size:.85rem;font-weight:600;vertical-align:bottom}\n"
-    "thead th.k span{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;"
-    "white-space:nowrap}\n"
-    "th[scope=row],thead th:first-child{position:sticky;left:0;z-index:1;background:var(--bg);"
-    "text-align:left;font-weight:400;width:136px;min-width:136px;max-width:136px;"
-    "border-right:1px solid var(--line);overflow-wrap:anywhere;font-size:.85rem}\n"
-    "th img{display:block;max-width:128px;height:auto;background:var(--soft);margin-bottom:2px}\n"
-    "td.p{background:rgb(var(--hot) / calc(var(--p,0) * .5%))}\n"
-    "td b{display:block;font-size:.8rem}th small{display:block;color:var(--bad);font-weight:600}"
-    "td.r{text-align:left;color:var(--bad)}\n"
-    "@media (max-width:600px){th[scope=row],thead th:first-child{width:88px;min-width:88px;"
-    "max-width:88px}th img{max-width:80px}}\n"
-    "@media print{.wide{overflow:visible}tr{break-inside:avoid}}\n"
-    "</style>\n";
+/* contact_sheet.css. libcore/CMakeLists.txt compiles it in. */
+extern const unsigned char chex_contact_sheet_css[];
+extern const unsigned long chex_contact_sheet_css_bytes;
 
 struct page {
     const struct chex_predict_config *c;
@@ -63,10 +37,10 @@ static void put_head(const struct page *p, const struct chex_predict_result *r) 
     FILE *to = p->to;
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          "<title>Predictions</title>\n",
+          "<title>Predictions</title>\n<style>\n",
           to);
-    fputs(style, to);
-    fputs("</head>\n<body>\n<main>\n<h1>Predictions</h1>\n", to);
+    fwrite(chex_contact_sheet_css, 1, chex_contact_sheet_css_bytes, to);
+    fputs("</style>\n</head>\n<body>\n<main>\n<h1>Predictions</h1>\n", to);
     fprintf(to, "<p>%zu image%s predicted, %zu file%s not usable. ", r->images,
             chex_text_s(r->images), r->rejected, chex_text_s(r->rejected));
     if (p->shown < p->c->list->count)

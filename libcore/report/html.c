@@ -7,6 +7,10 @@
 
 #include "base/textfile.h"
 
+/* report.css. libcore/CMakeLists.txt compiles it in. */
+extern const unsigned char chex_report_css[];
+extern const unsigned long chex_report_css_bytes;
+
 static bool has_figures(const struct chex_report *r) { return r->figures; }
 static bool has_probabilities(const struct chex_report *r) {
     return r->figures && r->figures->probabilities;
@@ -58,7 +62,9 @@ void chex_html_open_page(FILE *to, const char *kind, const char *title, const ch
           to);
     fprintf(to, "%s: ", kind);
     chex_put_xml_between(to, "", title, "</title>\n");
-    fprintf(to, "%s</head>\n<body>\n<main>\n<h1>%s</h1>\n", chex_html_style, heading);
+    fputs("<style>\n", to);
+    fwrite(chex_report_css, 1, chex_report_css_bytes, to);
+    fprintf(to, "</style>\n</head>\n<body>\n<main>\n<h1>%s</h1>\n", heading);
     chex_put_xml_between(to, "<p>", title, "</p>\n");
 }
 

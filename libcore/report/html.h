@@ -21,8 +21,6 @@ struct chex_html_section {
     chex_report_put_fn *put;
 };
 
-extern const char chex_html_style[]; /* the element <style> */
-
 /* The page from its start to a paragraph with the title, and its end. */
 void chex_html_open_page(FILE *to, const char *kind, const char *title, const char *heading);
 void chex_html_close_page(FILE *to);
