@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "stats/figure.h"
+
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void add(struct chex_bench_sum *s, int rank, const struct chex_bench_rates *r) {
@@ -34,12 +36,7 @@ enum chex_status chex_bench_gather(struct chex_group *group, const struct chex_b
     return CHEX_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double chex_bench_median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, chex_by_value);
     return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }

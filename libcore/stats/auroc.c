@@ -137,14 +137,11 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
         return chex_error_memory(err, "%zu scores", rows);
     CHEX_TRY(collect(score, label, rows, stride, items, &n, err));
     sort_items(items, items + rows, n);
-    struct chex_ranking *r = calloc(1, sizeof *r);
-    const enum chex_status st =
-        r ? build(items, n, r, err) : chex_error_memory(err, "%zu scores", rows);
-    if (st == CHEX_OK)
-        *ranking_out = r;
-    else
-        chex_ranking_destroy(r);
-    return st;
+    CHEX_AUTO_RANKING struct chex_ranking *r = calloc(1, sizeof *r);
+    CHEX_TRY(r ? build(items, n, r, err) : chex_error_memory(err, "%zu scores", rows));
+    *ranking_out = r;
+    r = NULL;
+    return CHEX_OK;
 }
 
 void chex_ranking_destroy(struct chex_ranking *r) {

@@ -52,6 +52,9 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
                                      size_t stride, struct chex_ranking **ranking_out,
                                      struct chex_error *err);
 void chex_ranking_destroy(struct chex_ranking *r); /* NULL allowed */
+/* Destroyed when the variable goes out of scope; start with NULL. */
+#define CHEX_AUTO_RANKING __attribute__((cleanup(chex_ranking_auto_destroy)))
+static inline void chex_ranking_auto_destroy(struct chex_ranking **r) { chex_ranking_destroy(*r); }
 
 /* The ranking of some of its rows: those with keep[group_of[row]]. Linear in the rows of `r`.
  * group_of: (rows of the table); keep: (256). CHEX_E_RESOURCE: out of memory. */

@@ -138,18 +138,13 @@ static const struct chex_paired_class undefined = {.difference = NAN,
 
 static enum chex_status compare_class(struct chex_paired *p, struct work *w, int c,
                                       struct chex_error *err) {
-    struct chex_ranking *rankings[2] = {NULL, NULL};
+    CHEX_AUTO_RANKING struct chex_ranking *first = NULL, *second = NULL;
     struct chex_paired_class *k = &p->per_class[c];
     *k = undefined;
     k->name = w->join->tables[0]->class_names[w->join->column[0][c]];
-    enum chex_status st = chex_join_rank(w->join, 0, c, &rankings[0], err);
-    if (st == CHEX_OK)
-        st = chex_join_rank(w->join, 1, c, &rankings[1], err);
-    if (st == CHEX_OK)
-        st = compare(p, w, rankings, k, err);
-    for (int i = 0; i < 2; i++)
-        chex_ranking_destroy(rankings[i]);
-    return st;
+    CHEX_TRY(chex_join_rank(w->join, 0, c, &first, err));
+    CHEX_TRY(chex_join_rank(w->join, 1, c, &second, err));
+    return compare(p, w, (struct chex_ranking *[]){first, second}, k, err);
 }
 
 /* ---- all findings ---- */

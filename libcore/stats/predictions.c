@@ -95,10 +95,9 @@ void chex_predictions_destroy(struct chex_predictions *p) {
 void chex_predictions_put_columns(FILE *to, const char *prefix, char *const *class_names,
                                   int classes) {
     for (int c = 0; c < classes; c++) {
-        char *name = chex_fs_format("%s%s", prefix, class_names[c]);
+        CHEX_AUTO_FREE char *name = chex_fs_format("%s%s", prefix, class_names[c]);
         putc(',', to);
         chex_text_put_cell(to, name ? name : "");
-        free(name);
     }
 }
 

@@ -95,13 +95,11 @@ enum chex_status chex_recipes_add(struct chex_recipes *r, int recipe, const stru
     double *value = p->value + p->added++ * ((size_t)r->findings + 1);
     int defined = 0;
     for (int c = 0; c < r->findings; c++) {
-        struct chex_ranking *ranking = NULL;
+        CHEX_AUTO_RANKING struct chex_ranking *ranking = NULL;
         double *last = p->last + (size_t)c * 2 * r->clusters;
         CHEX_TRY(chex_join_rank(j, 1, c, &ranking, err));
-        const enum chex_status st = chex_delong_split(ranking, j->cluster, j->clusters, last,
-                                                      last + r->clusters, &p->delong[c], err);
-        chex_ranking_destroy(ranking);
-        CHEX_TRY(st);
+        CHEX_TRY(chex_delong_split(ranking, j->cluster, j->clusters, last, last + r->clusters,
+                                   &p->delong[c], err));
         value[c] = p->delong[c].auroc;
         value[r->findings] += isnan(value[c]) ? 0 : value[c];
         defined += !isnan(value[c]);

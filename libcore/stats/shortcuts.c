@@ -123,12 +123,10 @@ static void known_labels(const struct chex_predictions *t, int c, const double *
 static enum chex_status score_number(const double *value, const int8_t *label, size_t rows,
                                      const struct chex_clusters *k, struct chex_shortcut *out,
                                      struct chex_error *err) {
-    struct chex_ranking *r = NULL;
+    CHEX_AUTO_RANKING struct chex_ranking *r = NULL;
     struct chex_delong d;
     CHEX_TRY(chex_ranking_create(value, label, rows, 1, &r, err));
-    enum chex_status st = chex_delong(r, k->of_row, k->count, NULL, &d, err);
-    chex_ranking_destroy(r);
-    CHEX_TRY(st);
+    CHEX_TRY(chex_delong(r, k->of_row, k->count, NULL, &d, err));
     struct chex_interval i = chex_delong_interval(&d);
     out->direction = d.auroc < 0.5 ? -1 : 1;
     if (out->direction < 0)
@@ -163,9 +161,10 @@ static enum chex_status score_category(const struct job *j, const struct column 
                                        double *part, struct chex_shortcut *out,
                                        struct chex_error *err) {
     const size_t rows = j->s->scores->table->rows;
-    double rates[2][CHEX_STRATUM_NONE], *score = chex_alloc_zeroed(rows, sizeof *score);
+    double rates[2][CHEX_STRATUM_NONE];
+    CHEX_AUTO_FREE double *score = chex_alloc_zeroed(rows, sizeof *score);
     uint8_t stratum_of[CHEX_STRATUM_NONE + 1];
-    struct chex_ranking *r = NULL;
+    CHEX_AUTO_RANKING struct chex_ranking *r = NULL;
     if (!score)
         return chex_error_memory(err, "the audit of shortcuts");
     find_rates(j, column, label, rows, rates);
@@ -173,12 +172,8 @@ static enum chex_status score_category(const struct job *j, const struct column 
         if (column->stratum[i] != CHEX_STRATUM_NONE)
             score[i] = rates[!j->half[i]][column->stratum[i]];
     identity(stratum_of);
-    enum chex_status st = chex_ranking_create(score, label, rows, 1, &r, err);
-    if (st == CHEX_OK)
-        st = chex_stratified_auroc(r, j->half, stratum_of, k, part, &out->alone, err);
-    chex_ranking_destroy(r);
-    free(score);
-    return st;
+    CHEX_TRY(chex_ranking_create(score, label, rows, 1, &r, err));
+    return chex_stratified_auroc(r, j->half, stratum_of, k, part, &out->alone, err);
 }
 
 /* The network on the rows with the attribute, over all pairs and within strata. */

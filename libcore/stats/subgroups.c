@@ -115,13 +115,11 @@ static enum chex_status measure_ranking(const struct work *w, const struct chex_
 static enum chex_status measure(const struct work *w, const struct chex_groups *g, int group,
                                 bool rest, struct measured *m, struct chex_error *err) {
     bool keep[CHEX_GROUP_NONE + 1];
-    struct chex_ranking *r = NULL;
+    CHEX_AUTO_RANKING struct chex_ranking *r = NULL;
     for (int i = 0; i <= CHEX_GROUP_NONE; i++)
         keep[i] = i < g->count && (i == group) != rest;
     CHEX_TRY(chex_ranking_filter(w->ranking, g->of_row, keep, &r, err));
-    enum chex_status st = measure_ranking(w, r, m, err);
-    chex_ranking_destroy(r);
-    return st;
+    return measure_ranking(w, r, m, err);
 }
 
 /* ---- groups and gaps ---- */

@@ -21,11 +21,10 @@ static enum chex_status score_source(const struct chex_predictions *table,
                     ? table->label[row * classes + c]
                     : CHEX_LABEL_NOT_STATED;
     for (size_t c = 0; c < classes; c++) {
-        struct chex_ranking *ranking = NULL;
+        CHEX_AUTO_RANKING struct chex_ranking *ranking = NULL;
         CHEX_TRY(
             chex_ranking_create(table->score + c, masked + c, table->rows, classes, &ranking, err));
         aurocs[c] = chex_ranking_auroc(ranking);
-        chex_ranking_destroy(ranking);
     }
     return CHEX_OK;
 }
