@@ -117,19 +117,18 @@ static enum chex_status read_table(const struct comparison *c, struct chex_paire
 }
 
 static enum chex_status compare_file(struct comparison *c, size_t i, struct chex_error *err) {
-    struct chex_predictions *table = NULL;
+    CHEX_AUTO_PREDICTIONS struct chex_predictions *table = NULL;
     CHEX_TRY(read_table(c, &c->file[i], &table, err));
     const struct chex_predictions *const tables[] = {c->reference, table};
     const char *const names[] = {c->file[0].path, c->file[i].path};
-    enum chex_status st = chex_paired_create(tables, names, &c->config, &c->compared[i - 1], err);
-    chex_predictions_destroy(table);
-    if (st == CHEX_OK && strcmp(c->file[0].digest, c->file[i].digest) == 0)
+    CHEX_TRY(chex_paired_create(tables, names, &c->config, &c->compared[i - 1], err));
+    if (strcmp(c->file[0].digest, c->file[i].digest) == 0)
         chex_warn("%s and %s are equal: every difference is 0", names[0], names[1]);
-    if (st == CHEX_OK && c->compared[i - 1]->tests == 0)
+    if (c->compared[i - 1]->tests == 0)
         chex_warn("%s, %s: no finding has positives and negatives of at least 2 %ss: no interval "
                   "and no test",
                   names[0], names[1], chex_cluster_names[c->config.cluster]);
-    return st;
+    return CHEX_OK;
 }
 
 /* Of several comparisons the p values of the means are corrected, as for the runs of a sweep. */
@@ -178,42 +177,36 @@ static enum chex_status add_training(struct comparison *c, size_t i,
     const struct chex_predictions *const tables[] = {c->reference, table};
     const char *const names[] = {c->file[0].path, c->file[i].path};
     const size_t half = c->runs[0];
-    struct chex_join j;
-    enum chex_status st = chex_join_create(tables, names, c->config.cluster, &j, err);
-    if (st == CHEX_OK && (j.left_out[0] || j.left_out[1]))
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: %zu images of %s are missing, %zu are not in it; trainings are "
-                            "compared on the same images",
-                            names[1], j.left_out[0], names[0], j.left_out[1]);
-    for (int k = 0; st == CHEX_OK && k < 2; k++)
+    __attribute__((cleanup(chex_join_release))) struct chex_join j;
+    CHEX_TRY(chex_join_create(tables, names, c->config.cluster, &j, err));
+    if (j.left_out[0] || j.left_out[1])
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: %zu images of %s are missing, %zu are not in it; trainings are "
+                              "compared on the same images",
+                              names[1], j.left_out[0], names[0], j.left_out[1]);
+    for (int k = 0; k < 2; k++)
         if (j.missing_count[k])
-            st = chex_error_set(err, CHEX_E_DATA,
-                                "finding %s: in %s, not in %s; trainings are compared on the same "
-                                "findings",
-                                j.missing[k][0], names[k], names[!k]);
-    if (st == CHEX_OK)
-        st = chex_recipes_add(r, i >= half, &j, err);
-    chex_join_release(&j);
-    if (st == CHEX_OK && i == half) /* names and counts */
-        st = chex_paired_create(tables, names, &c->config, &c->compared[0], err);
-    return st;
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "finding %s: in %s, not in %s; trainings are compared on the "
+                                  "same findings",
+                                  j.missing[k][0], names[k], names[!k]);
+    CHEX_TRY(chex_recipes_add(r, i >= half, &j, err));
+    return i == half ? chex_paired_create(tables, names, &c->config, &c->compared[0], err)
+                     : CHEX_OK; /* names and counts */
 }
 
 /* Paired trainings follow each other. */
 static enum chex_status compare_recipes(struct comparison *c, struct chex_recipes *r,
                                         struct chex_error *err) {
     for (size_t n = 0; n < 2 * c->files; n++) {
-        struct chex_predictions *table = NULL;
+        CHEX_AUTO_PREDICTIONS struct chex_predictions *table = NULL;
         const size_t i = n / 2 + (n % 2 ? c->runs[0] : 0);
         if (n / 2 >= c->runs[n % 2])
             continue;
         if (i) /* the reference has been read */
             CHEX_TRY(read_table(c, &c->file[i], &table, err));
-        enum chex_status st = check_training(c, i, err);
-        if (st == CHEX_OK)
-            st = add_training(c, i, i ? table : c->reference, r, err);
-        chex_predictions_destroy(table);
-        CHEX_TRY(st);
+        CHEX_TRY(check_training(c, i, err));
+        CHEX_TRY(add_training(c, i, i ? table : c->reference, r, err));
     }
     return chex_recipes_finish(r, c->compared[0], err);
 }

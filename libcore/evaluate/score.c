@@ -66,27 +66,26 @@ static enum chex_status add_table(struct chex_predictions **all, struct chex_pre
     return st;
 }
 
+#define RELEASED __attribute__((cleanup(chex_label_map_release))) = {0}
+
 /* CHEX_E_DATA if an image is there twice, or a patient in two folds. */
 static enum chex_status check_folds(const struct chex_predictions *t, struct chex_error *err) {
-    struct chex_label_map images = {0}, patients = {0};
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0, before; st == CHEX_OK && i < t->rows; i++) {
+    struct chex_label_map images RELEASED, patients RELEASED;
+    for (size_t i = 0, before; i < t->rows; i++) {
         const size_t fold = (size_t)t->facts[i].fold;
-        const char *patient = t->patient_id && t->patient_id[i][0] ? t->patient_id[i] : NULL;
-        st = chex_label_map_add(&images, t->image_id[i], i, &before, err);
-        if (st == CHEX_OK && before != i)
-            st = chex_error_set(err, CHEX_E_DATA, "--predictions: image %s is in two tables",
-                                t->image_id[i]);
-        if (st == CHEX_OK && patient)
-            st = chex_label_map_add(&patients, patient, fold, &before, err);
-        if (st == CHEX_OK && patient && before != fold)
-            st = chex_error_set(err, CHEX_E_DATA,
-                                "--predictions: patient %s is in fold %zu and in fold %zu", patient,
-                                before, fold);
+        CHEX_TRY(chex_label_map_add(&images, t->image_id[i], i, &before, err));
+        if (before != i)
+            return chex_error_set(err, CHEX_E_DATA, "--predictions: image %s is in two tables",
+                                  t->image_id[i]);
+        if (!t->patient_id || !t->patient_id[i][0])
+            continue;
+        CHEX_TRY(chex_label_map_add(&patients, t->patient_id[i], fold, &before, err));
+        if (before != fold)
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "--predictions: patient %s is in fold %zu and in fold %zu",
+                                  t->patient_id[i], before, fold);
     }
-    chex_label_map_release(&images);
-    chex_label_map_release(&patients);
-    return st;
+    return CHEX_OK;
 }
 
 /* Reads the file of this name, or those of a list with commas. */

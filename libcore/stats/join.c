@@ -42,28 +42,26 @@ static enum chex_status match_classes(struct chex_join *j, struct chex_error *er
 
 static enum chex_status match_rows(struct chex_join *j, struct chex_error *err) {
     const struct chex_predictions *const *t = j->tables;
-    struct chex_label_map map = {0};
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0, known; st == CHEX_OK && i < t[1]->rows; i++)
-        st = chex_label_map_add(&map, t[1]->image_id[i], i, &known, err);
-    for (int i = 0; st == CHEX_OK && i < 2; i++)
+    __attribute__((cleanup(chex_label_map_release))) struct chex_label_map map = {0};
+    for (size_t i = 0, known; i < t[1]->rows; i++)
+        CHEX_TRY(chex_label_map_add(&map, t[1]->image_id[i], i, &known, err));
+    for (int i = 0; i < 2; i++)
         if (!(j->row[i] = chex_alloc_zeroed(t[0]->rows, sizeof *j->row[i])))
-            st = chex_error_memory(err, "%zu images", t[0]->rows);
-    for (size_t i = 0; st == CHEX_OK && i < t[0]->rows; i++) {
+            return chex_error_memory(err, "%zu images", t[0]->rows);
+    for (size_t i = 0; i < t[0]->rows; i++) {
         const size_t other = chex_label_map_find(&map, t[0]->image_id[i]);
         if (other == SIZE_MAX)
             continue;
         j->row[0][j->rows] = (uint32_t)i;
         j->row[1][j->rows++] = (uint32_t)other;
     }
-    chex_label_map_release(&map);
     for (int i = 0; i < 2; i++)
         j->left_out[i] = t[i]->rows - j->rows;
-    if (st == CHEX_OK && !j->rows)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s and %s have no image in common (the first of each: %s, %s)",
-                            j->names[0], j->names[1], t[0]->image_id[0], t[1]->image_id[0]);
-    return st;
+    if (!j->rows)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s and %s have no image in common (the first of each: %s, %s)",
+                              j->names[0], j->names[1], t[0]->image_id[0], t[1]->image_id[0]);
+    return CHEX_OK;
 }
 
 static int8_t label_of(const struct chex_join *j, int i, size_t row, int c) {

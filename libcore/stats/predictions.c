@@ -25,9 +25,9 @@ const char *const chex_score_kind_names[] = {"probability", "any", NULL};
 
 enum chex_status chex_predictions_create(size_t rows, int classes, const char *const *class_names,
                                          struct chex_predictions **p_out, struct chex_error *err) {
-    struct chex_predictions *p = calloc(1, sizeof *p);
+    CHEX_AUTO_PREDICTIONS struct chex_predictions *p = calloc(1, sizeof *p);
     if (!p)
-        goto nomem;
+        return chex_error_memory(err, "predictions of %zu images", rows);
     p->rows = rows;
     p->classes = classes;
     p->class_names = chex_alloc_zeroed((size_t)classes, sizeof *p->class_names);
@@ -35,16 +35,14 @@ enum chex_status chex_predictions_create(size_t rows, int classes, const char *c
     p->patient_id = chex_alloc_zeroed(rows, sizeof *p->patient_id);
     p->label = chex_alloc_zeroed(rows, (size_t)classes * sizeof *p->label);
     p->score = chex_alloc_zeroed(rows, (size_t)classes * sizeof *p->score);
-    if (!p->class_names || !p->image_id || !p->patient_id || !p->label || !p->score)
-        goto nomem;
-    for (int c = 0; c < classes; c++)
-        if (!(p->class_names[c] = strdup(class_names[c])))
-            goto nomem;
+    bool all = p->class_names && p->image_id && p->patient_id && p->label && p->score;
+    for (int c = 0; all && c < classes; c++)
+        all = (p->class_names[c] = strdup(class_names[c])) != NULL;
+    if (!all)
+        return chex_error_memory(err, "predictions of %zu images", rows);
     *p_out = p;
+    p = NULL;
     return CHEX_OK;
-nomem:
-    chex_predictions_destroy(p);
-    return chex_error_memory(err, "predictions of %zu images", rows);
 }
 
 enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct chex_error *err) {
@@ -292,6 +290,8 @@ static enum chex_status read_row(const struct chex_csv *csv, struct columns *c,
     return p->facts ? chex_facts_read(csv, &c->facts, &p->facts[row], err) : CHEX_OK;
 }
 
+#define RELEASED __attribute__((cleanup(chex_label_map_release))) = {0}
+
 static enum chex_status check_unique(struct chex_label_map *lines, const struct chex_csv *csv,
                                      const char *id, struct chex_error *err) {
     size_t line;
@@ -305,41 +305,30 @@ static enum chex_status check_unique(struct chex_label_map *lines, const struct 
 
 static enum chex_status read_rows(struct chex_csv *csv, struct columns *c, size_t capacity,
                                   struct chex_predictions **p_out, struct chex_error *err) {
-    struct chex_predictions *p = NULL;
-    struct chex_label_map lines = {0}; /* of the image ids */
-    enum chex_status st =
-        chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err);
-    if (st != CHEX_OK)
-        goto out;
+    CHEX_AUTO_PREDICTIONS struct chex_predictions *p = NULL;
+    struct chex_label_map lines RELEASED; /* of the image ids */
+    size_t row = 0;
+    CHEX_TRY(chex_predictions_create(capacity, c->classes, (const char *const *)c->names, &p, err));
     if (c->patient_id == NONE) {
         free(p->patient_id);
         p->patient_id = NULL;
     }
-    if (c->facts.mask && (st = chex_predictions_add_facts(p, err)) != CHEX_OK)
-        goto out;
-    size_t row = 0;
+    if (c->facts.mask)
+        CHEX_TRY(chex_predictions_add_facts(p, err));
     for (bool more;; row++) {
-        st = chex_csv_next(csv, &more, err);
-        if (st != CHEX_OK || !more)
+        CHEX_TRY(chex_csv_next(csv, &more, err));
+        if (!more)
             break;
-        st = read_row(csv, c, p, row, err);
-        if (st == CHEX_OK)
-            st = check_unique(&lines, csv, p->image_id[row], err);
-        if (st != CHEX_OK)
-            break;
+        CHEX_TRY(read_row(csv, c, p, row, err));
+        CHEX_TRY(check_unique(&lines, csv, p->image_id[row], err));
     }
-    if (st == CHEX_OK && row == 0)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: a header and no row", csv->path);
-    if (st != CHEX_OK)
-        goto out;
+    if (row == 0)
+        return chex_error_set(err, CHEX_E_DATA, "%s: a header and no row", csv->path);
     chex_facts_warn(&c->facts, csv->path);
     p->rows = row; /* the ids of the unused rows are still NULL */
     *p_out = p;
     p = NULL;
-out:
-    chex_label_map_release(&lines);
-    chex_predictions_destroy(p);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_predictions_read(const char *path, enum chex_score_kind kind,

@@ -50,6 +50,11 @@ struct chex_predictions {
 enum chex_status chex_predictions_create(size_t rows, int classes, const char *const *class_names,
                                          struct chex_predictions **p_out, struct chex_error *err);
 void chex_predictions_destroy(struct chex_predictions *p); /* NULL allowed */
+/* Destroyed when the variable goes out of scope; start with NULL. */
+#define CHEX_AUTO_PREDICTIONS __attribute__((cleanup(chex_predictions_auto_destroy)))
+static inline void chex_predictions_auto_destroy(struct chex_predictions **p) {
+    chex_predictions_destroy(*p);
+}
 
 /* Adds `facts`, all unknown, if the table has none. Its strings are malloc'd. */
 enum chex_status chex_predictions_add_facts(struct chex_predictions *p, struct chex_error *err);
