@@ -1,64 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ranks.json: where each rank runs (host, cores, GPU, logical ranks). One record per rank, in rank
- * order.
+ * order; it travels as JSON.
  */
 #include "train/store/ranks_file.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/result.h"
 
-struct rank_record {
-    int rank, local_rank, node, cpu_count, pid, logical_from, logical_to;
-    char host[CHEX_HOST_BYTES], cpus[CHEX_CPUS_BYTES], numa[CHEX_NUMA_BYTES];
-    char gpu_visible[CHEX_VISIBLE_BYTES], gpu_visibility[16];
-    char gpu[CHEX_PCI_BYTES]; /* "": none */
-};
-
-static void fill_record(const struct chex_session *s, struct rank_record *r) {
+/* The record of this rank. */
+static json_t *own_record(const struct chex_session *s) {
     const struct chex_train_world *w = &s->world;
     const struct chex_launch *l = w->launch;
-    memset(r, 0, sizeof *r);
-    r->rank = l->rank;
-    r->local_rank = l->local_rank;
-    r->node = l->node;
-    r->cpu_count = w->binding->cpu_count;
-    r->pid = (int)getpid();
-    r->logical_from = s->input.run_from;
-    r->logical_to = s->input.run_to;
-    snprintf(r->host, sizeof r->host, "%s", l->host);
-    snprintf(r->cpus, sizeof r->cpus, "%s", w->binding->cpus);
-    snprintf(r->numa, sizeof r->numa, "%s", w->binding->numa);
-    if (s->config.device)
-        memcpy(r->gpu, s->config.device->pci_bus_id, sizeof r->gpu);
-    snprintf(r->gpu_visible, sizeof r->gpu_visible, "%s", w->gpu->visible);
-    snprintf(r->gpu_visibility, sizeof r->gpu_visibility, "%s",
-             chex_gpu_visibility_names[w->gpu->visibility]);
-}
-
-static json_t *record_json(const struct rank_record *r) {
+    const struct chex_train_input *in = &s->input;
+    const char *gpu = s->config.device ? s->config.device->pci_bus_id : ""; /* "": none */
     return chex_result(
-        CHEX_MEMBER(r, rank), CHEX_MEMBER(r, host), CHEX_MEMBER(r, local_rank),
-        CHEX_MEMBER(r, node), CHEX_MEMBER(r, pid), CHEX_MEMBER(r, cpus), CHEX_MEMBER(r, cpu_count),
-        CHEX_MEMBER(r, numa), CHEX_MEMBER(r, gpu_visibility), CHEX_MEMBER(r, gpu_visible),
-        CHEX_FIELD("gpu_pci_bus_id", r->gpu),
-        CHEX_FIELD("logical_ranks", json_pack("[i,i]", r->logical_from, r->logical_to)));
+        CHEX_MEMBER(l, rank), CHEX_MEMBER(l, host), CHEX_MEMBER(l, local_rank),
+        CHEX_MEMBER(l, node), CHEX_FIELD("pid", (int)getpid()), CHEX_MEMBER(w->binding, cpus),
+        CHEX_MEMBER(w->binding, cpu_count), CHEX_MEMBER(w->binding, numa),
+        CHEX_FIELD("gpu_visibility", chex_gpu_visibility_names[w->gpu->visibility]),
+        CHEX_FIELD("gpu_visible", w->gpu->visible), CHEX_FIELD("gpu_pci_bus_id", gpu),
+        CHEX_FIELD("logical_ranks", json_pack("[i,i]", in->run_from, in->run_to)));
 }
 
-enum chex_status chex_session_gather_ranks(const struct chex_session *s, json_t **ranks_out,
+enum chex_status chex_session_gather_ranks(struct chex_session *s, json_t **ranks_out,
                                            struct chex_error *err) {
-    struct rank_record mine;
+    json_auto_t *mine = own_record(s);
+    CHEX_AUTO_FREE char *text = json_dumps(mine, JSON_COMPACT);
     CHEX_AUTO_FREE void *all = NULL;
     size_t bytes;
-    fill_record(s, &mine);
-    CHEX_TRY(chex_group_gather(s->world.coll->group, &mine, sizeof mine, &all, &bytes, err));
+    CHEX_TRY(chex_session_agree(s, text ? CHEX_OK : chex_error_memory(err, NULL), err));
+    CHEX_TRY(chex_group_gather(s->world.coll->group, text, strlen(text) + 1, &all, &bytes, err));
     *ranks_out = s->rank == 0 ? json_array() : NULL;
-    for (int r = 0; s->rank == 0 && r < s->size; r++)
-        json_array_append_new(*ranks_out, record_json((const struct rank_record *)all + r));
+    for (const char *one = all; s->rank == 0 && one < (const char *)all + bytes;
+         one += strlen(one) + 1)
+        json_array_append_new(*ranks_out, json_loads(one, 0, NULL));
     return CHEX_OK;
 }
 
