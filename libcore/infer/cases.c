@@ -136,23 +136,6 @@ struct work {
     struct chex_resizer *resizer;
 };
 
-static enum chex_status open_work(const struct shared *s, struct work *w, struct chex_error *err) {
-    const size_t stored = (size_t)s->set->size, px = (size_t)s->engine->config.image_size;
-    w->stored = chex_alloc_aligned(stored, stored);
-    w->pixels = chex_alloc_aligned(px * px, sizeof *w->pixels);
-    w->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes((int)stored, (int)px));
-    if (!w->stored || !w->pixels || !w->scratch)
-        return chex_error_memory(err, "an image");
-    return chex_resizer_create(&w->resizer, err);
-}
-
-static void close_work(struct work *w) {
-    free(w->stored);
-    free(w->pixels);
-    free(w->scratch);
-    chex_resizer_destroy(w->resizer);
-}
-
 /* Makes the record of one row that this rank owns. */
 static enum chex_status make_record(const struct shared *s, struct work *w, size_t row,
                                     unsigned char *record, struct chex_error *err) {
@@ -185,14 +168,19 @@ static void own_rows(const struct shared *s, const struct chex_coll *coll, size_
 
 static enum chex_status make_records(const struct shared *s, size_t from, size_t to,
                                      unsigned char **records_out, struct chex_error *err) {
-    struct work w = {0};
+    const size_t side = (size_t)s->set->size, px = (size_t)s->engine->config.image_size;
+    CHEX_AUTO_FREE uint8_t *stored = chex_alloc_aligned(side, side);
+    CHEX_AUTO_FREE float *pixels = chex_alloc_aligned(px * px, sizeof *pixels);
+    CHEX_AUTO_FREE void *scratch =
+        chex_alloc_aligned(1, chex_augment_scratch_bytes((int)side, (int)px));
+    struct work w = {stored, pixels, scratch, NULL};
     *records_out = chex_alloc_zeroed(to > from ? to - from : 1, s->record_bytes);
-    if (!*records_out)
+    if (!stored || !pixels || !scratch || !*records_out)
         return chex_error_memory(err, "%zu cases", to - from);
-    enum chex_status st = open_work(s, &w, err);
+    enum chex_status st = chex_resizer_create(&w.resizer, err);
     for (size_t i = from; i < to && st == CHEX_OK; i++)
         st = make_record(s, &w, s->rows[i], *records_out + (i - from) * s->record_bytes, err);
-    close_work(&w);
+    chex_resizer_destroy(w.resizer);
     return st;
 }
 
@@ -217,10 +205,9 @@ static enum chex_status draw_map(const struct shared *s, struct chex_case *k, ui
         .overlay = true};
     struct chex_cam_sheet sheet = {0};
     CHEX_TRY(chex_cam_draw(&p, &sheet, err));
-    enum chex_status st = chex_image_encode_png(sheet.rgb, sheet.width, sheet.height,
-                                                sheet.channels, &k->map, &k->map_bytes, err);
-    free(sheet.rgb);
-    return st;
+    CHEX_AUTO_FREE uint8_t *rgb = sheet.rgb;
+    return chex_image_encode_png(rgb, sheet.width, sheet.height, sheet.channels, &k->map,
+                                 &k->map_bytes, err);
 }
 
 static enum chex_status draw_all(const struct shared *s, struct chex_cases *cases,

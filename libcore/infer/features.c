@@ -153,42 +153,39 @@ static bool factorise(double *c, size_t count) {
     return true;
 }
 
-static enum chex_status fit(struct covariance *v, struct chex_pool *pool, struct chex_features *f,
-                            struct chex_error *err) {
-    v->mean = chex_alloc_zeroed(v->count, sizeof *v->mean);
-    v->centred = chex_alloc_zeroed(v->count * v->rows, sizeof *v->centred);
-    v->c = chex_alloc_zeroed(packed(v->count), sizeof *v->c);
-    if (!v->mean || !v->centred || !v->c)
-        return chex_error_memory(err, "feature statistics of %zu images", v->rows);
-    chex_pool_run(pool, v->count, centre_item, v);
-    chex_pool_run(pool, v->count, product_item, v);
-    f->rows = v->rows;
-    f->shrinkage = shrink(v);
-    if (!factorise(v->c, v->count))
+static enum chex_status fit(const float *vectors, size_t rows, struct chex_pool *pool,
+                            struct chex_features *f, struct chex_error *err) {
+    const size_t count = (size_t)f->count;
+    CHEX_AUTO_FREE double *mean = chex_alloc_zeroed(count, sizeof *mean);
+    CHEX_AUTO_FREE double *centred = chex_alloc_zeroed(count * rows, sizeof *centred);
+    CHEX_AUTO_FREE double *c = chex_alloc_zeroed(packed(count), sizeof *c);
+    struct covariance v = {vectors, rows, count, mean, centred, c};
+    if (!mean || !centred || !c)
+        return chex_error_memory(err, "feature statistics of %zu images", rows);
+    chex_pool_run(pool, count, centre_item, &v);
+    chex_pool_run(pool, count, product_item, &v);
+    f->rows = rows;
+    f->shrinkage = shrink(&v);
+    if (!factorise(c, count))
         return chex_error_set(err, CHEX_E_DATA,
-                              "features of %zu images: no covariance, because all are equal",
-                              v->rows);
-    for (size_t k = 0; k < v->count; k++)
-        f->mean[k] = (float)v->mean[k];
-    for (size_t k = 0; k < packed(v->count); k++)
-        f->factor[k] = (float)v->c[k];
+                              "features of %zu images: no covariance, because all are equal", rows);
+    for (size_t k = 0; k < count; k++)
+        f->mean[k] = (float)mean[k];
+    for (size_t k = 0; k < packed(count); k++)
+        f->factor[k] = (float)c[k];
     return CHEX_OK;
 }
 
 enum chex_status chex_features_fit(const float *vectors, size_t rows, int count,
                                    struct chex_pool *pool, struct chex_features **out,
                                    struct chex_error *err) {
-    struct covariance v = {.vectors = vectors, .rows = rows, .count = (size_t)count};
     struct chex_features *f = NULL;
     if (rows < 3)
         return chex_error_set(err, CHEX_E_DATA, "features of %zu image%s: expected 3 or more", rows,
                               rows == 1 ? "" : "s");
     CHEX_TRY(chex_features_finite(vectors, rows, count, err));
     CHEX_TRY(create(count, &f, err));
-    enum chex_status st = fit(&v, pool, f, err);
-    free(v.mean);
-    free(v.centred);
-    free(v.c);
+    const enum chex_status st = fit(vectors, rows, pool, f, err);
     if (st != CHEX_OK) {
         chex_features_destroy(f);
         return st;
@@ -234,12 +231,11 @@ static void distance_item(void *arg, size_t i, int worker) {
 enum chex_status chex_features_distances(const struct chex_features *f, const float *vectors,
                                          size_t rows, struct chex_pool *pool, double *out,
                                          struct chex_error *err) {
-    const size_t scratch = (size_t)chex_pool_threads(pool) * (size_t)f->count;
-    struct distances d = {f, vectors, out, chex_alloc_zeroed(scratch, sizeof *d.scratch)};
-    if (!d.scratch)
+    const size_t count = (size_t)chex_pool_threads(pool) * (size_t)f->count;
+    CHEX_AUTO_FREE double *scratch = chex_alloc_zeroed(count, sizeof *scratch);
+    if (!scratch)
         return chex_error_memory(err, "feature distances of %zu images", rows);
-    chex_pool_run(pool, rows, distance_item, &d);
-    free(d.scratch);
+    chex_pool_run(pool, rows, distance_item, &(struct distances){f, vectors, out, scratch});
     return CHEX_OK;
 }
 

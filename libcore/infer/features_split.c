@@ -18,9 +18,7 @@ struct run {
     const struct chex_set *set;
     size_t chosen, batch, area, count;
     struct chex_crop crop;
-    uint8_t *stored;
-    void *scratch;
-    float *pixels, *logits, *vectors; /* vectors: of this rank */
+    float *vectors; /* of this rank */
     size_t done;
     struct chex_progress *bar;
 };
@@ -35,38 +33,28 @@ static size_t first_chosen(const struct run *r, size_t row) {
     return i;
 }
 
-static enum chex_status read_row(struct run *r, size_t row, float *pixels, struct chex_error *err) {
-    size_t at;
-    const struct chex_shard *shard = chex_set_locate(r->set, row, &at);
-    CHEX_TRY(chex_shard_read(shard, at, 1, false, r->stored, err));
-    chex_augment_apply(r->stored, r->set->size, &r->crop, r->engine->config.image_size, false,
-                       pixels, r->scratch);
-    return CHEX_OK;
-}
-
-static enum chex_status prepare(struct run *r, size_t mine, struct chex_error *err) {
-    const int px = r->engine->config.image_size, stored = r->set->size;
-    r->stored = chex_alloc_aligned((size_t)stored, (size_t)stored);
-    r->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(stored, px));
-    r->pixels = chex_alloc_aligned(r->batch * r->area, sizeof *r->pixels);
-    r->logits =
-        chex_alloc_zeroed(r->batch * (size_t)r->engine->config.net->classes, sizeof *r->logits);
-    r->vectors = chex_alloc_zeroed(mine * r->count, sizeof *r->vectors);
-    if (!r->stored || !r->scratch || !r->pixels || !r->logits || !r->vectors)
-        return chex_error_memory(err, "features of %zu images", mine);
-    return CHEX_OK;
-}
-
 /* Infers the chosen rows [first, end). */
 static enum chex_status infer_rows(struct run *r, size_t first, size_t end,
                                    struct chex_error *err) {
-    CHEX_TRY(prepare(r, end - first, err));
+    const int px = r->engine->config.image_size, side = r->set->size;
+    const size_t classes = (size_t)r->engine->config.net->classes;
+    CHEX_AUTO_FREE uint8_t *stored = chex_alloc_aligned((size_t)side, (size_t)side);
+    CHEX_AUTO_FREE void *scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(side, px));
+    CHEX_AUTO_FREE float *pixels = chex_alloc_aligned(r->batch * r->area, sizeof *pixels);
+    CHEX_AUTO_FREE float *logits = chex_alloc_zeroed(r->batch * classes, sizeof *logits);
+    r->vectors = chex_alloc_zeroed((end - first) * r->count, sizeof *r->vectors);
+    if (!stored || !scratch || !pixels || !logits || !r->vectors)
+        return chex_error_memory(err, "features of %zu images", end - first);
     for (size_t i = first; i < end; chex_progress_set(r->bar, i - first, NULL)) {
         const size_t n = end - i < r->batch ? end - i : r->batch;
-        const struct chex_batch batch = {.n = (int)n, .pixels = r->pixels};
-        for (size_t k = 0; k < n; k++)
-            CHEX_TRY(read_row(r, row_of(r, i + k), r->pixels + k * r->area, err));
-        CHEX_TRY(chex_engine_infer(r->engine, &batch, r->logits, err));
+        const struct chex_batch batch = {.n = (int)n, .pixels = pixels};
+        for (size_t k = 0; k < n; k++) {
+            size_t at;
+            const struct chex_shard *shard = chex_set_locate(r->set, row_of(r, i + k), &at);
+            CHEX_TRY(chex_shard_read(shard, at, 1, false, stored, err));
+            chex_augment_apply(stored, side, &r->crop, px, false, pixels + k * r->area, scratch);
+        }
+        CHEX_TRY(chex_engine_infer(r->engine, &batch, logits, err));
         CHEX_TRY(chex_engine_features(r->engine, (int)n, r->vectors + r->done * r->count, err));
         r->done += n;
         i += n;
@@ -97,10 +85,6 @@ enum chex_status chex_features_of_split(struct chex_engine *engine, const struct
     if (st == CHEX_OK)
         st = chex_group_gather(group, r.vectors, r.done * r.count * sizeof *r.vectors, &all, &bytes,
                                err);
-    free(r.stored);
-    free(r.scratch);
-    free(r.pixels);
-    free(r.logits);
     free(r.vectors);
     CHEX_TRY(st);
     *vectors_out = all;

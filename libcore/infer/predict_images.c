@@ -3,7 +3,7 @@
  * The inference loop of predict_images.h.
  *
  * A batch is a run of positions, as many as the engine takes. The usable images among them are
- * inferred together. predict_line.h describes the line of an image.
+ * inferred together. predict_partial.h describes the line of an image.
  */
 #include "infer/predict_images.h"
 
@@ -192,7 +192,7 @@ static void put_cells(const struct run *r, int i, FILE *to) {
 static enum chex_status put_line(struct run *r, int i, const struct chex_loaded_image *image,
                                  struct chex_error *err) {
     const char *id = r->c->list->images[image->index].id;
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
     if (!to)
@@ -211,10 +211,8 @@ static enum chex_status put_line(struct run *r, int i, const struct chex_loaded_
         putc('\t', to);
         chex_image_flags_put(to, flags_of(r, i, image));
     }
-    enum chex_status st = fclose(to) == 0 ? chex_partial_put(r->writer, image->index, text, err)
-                                          : chex_error_memory(err, "the predictions");
-    free(text);
-    return st;
+    return fclose(to) == 0 ? chex_partial_put(r->writer, image->index, text, err)
+                           : chex_error_memory(err, "the predictions");
 }
 
 /* Takes the next images. *n_out: usable images, whose pixels are in the batch. */

@@ -479,7 +479,7 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     r.ensemble = config->ensemble ? *config->ensemble : (struct chex_ensemble){&r.engine, 1, 0};
     r.members = r.ensemble.count > 1 ? r.ensemble.count : 0;
     r.width = LOSSES + (size_t)(1 + r.members) * (size_t)r.classes;
-    struct chex_predictions *predictions = NULL;
+    CHEX_AUTO_PREDICTIONS struct chex_predictions *predictions = NULL;
     CHEX_AUTO_FREE void *all = NULL;
     size_t from, to, bytes = 0;
     struct chex_eval_loss loss = {NAN, NAN};
@@ -497,11 +497,9 @@ enum chex_status chex_eval_run(struct chex_engine *engine, const struct chex_set
     if (st == CHEX_OK)
         st = chex_group_broadcast(coll->group, &loss, sizeof loss, 0, err);
     run_release(&r);
-    if (st != CHEX_OK) {
-        chex_predictions_destroy(predictions);
-        return st;
-    }
+    CHEX_TRY(st);
     *predictions_out = predictions;
+    predictions = NULL;
     *loss_out = loss;
     return CHEX_OK;
 }

@@ -96,7 +96,7 @@ static enum chex_status validate(struct chex_session *s, double *aurocs,
                                             .stop = s->world.stop,
                                             .features = s->input.val_features,
                                             .loss = &s->engine->config.loss};
-    struct chex_predictions *table = NULL;
+    CHEX_AUTO_PREDICTIONS struct chex_predictions *table = NULL;
     struct chex_eval_loss loss;
     CHEX_TRY(chex_eval_run(s->engine, s->input.val, s->world.coll, &config, &table, &loss, err));
     struct chex_validation v = {.loss = loss.bce, .training_loss = loss.training};
@@ -105,7 +105,6 @@ static enum chex_status validate(struct chex_session *s, double *aurocs,
     advanced(s, false);
     enum chex_status st =
         s->rank == 0 ? score(table, s->input.selection, aurocs, &v, err) : CHEX_OK;
-    chex_predictions_destroy(table);
     CHEX_TRY(chex_watchdog_agree(s->world.watchdog, s->world.coll->group, st, err));
     CHEX_TRY(chex_group_broadcast(s->world.coll->group, &v, sizeof v, 0, err));
     *out = v;
