@@ -3,7 +3,7 @@
  * The lines of the log before the first step: network, engine, data, schedule, and what is unusual
  * about them.
  */
-#include "train/describe.h"
+#include "train/session.h"
 
 #include <math.h>
 #include <stdio.h>

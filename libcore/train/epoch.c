@@ -8,7 +8,7 @@
  * the state before it is written, and the next start repeats only the validation
  * (chex_position.validation_due). If it is shorter, one file is written, with the result.
  */
-#include "train/epoch.h"
+#include "train/loop.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "report/run_page.h"
-#include "train/loop.h"
 #include "train/store/save.h"
 #include "train/validate.h"
 

@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/epoch.h"
 #include "train/memory_budget.h"
 #include "train/store/save.h"
 #include "train/watch/pass_audit.h"

@@ -162,6 +162,8 @@ size_t chex_session_gradients(const struct chex_session *s);
 enum chex_status chex_session_select(struct chex_session *s, struct chex_error *err);
 /* Starts the input at the position of the run. */
 enum chex_status chex_session_open_pipeline(struct chex_session *s, struct chex_error *err);
+/* describe.c: logs what the run is about to do. */
+void chex_session_describe(const struct chex_session *s);
 
 /* Returns CHEX_OK if `mine` is CHEX_OK on all ranks, else the same error on all. On error sets
  * s->together, unless the exchange itself failed. Collective. */

@@ -17,7 +17,6 @@
 #include "engine/ref/head_engine.h"
 #include "engine/update.h"
 #include "launch/same.h"
-#include "train/describe.h"
 #include "train/head_only.h"
 #include "train/layer_rates.h"
 #include "train/loss_setup.h"
