@@ -76,6 +76,14 @@ const char *chex_status_text(enum chex_status status);
             return chex_try_status_;                                                               \
     } while (0)
 
+/* `CHEX_ALLOCATED(a && b, err, fmt, ...)` returns chex_error_memory to the caller's caller if a
+ * pointer is NULL. */
+#define CHEX_ALLOCATED(pointers, err, ...)                                                         \
+    do {                                                                                           \
+        if (!(pointers))                                                                           \
+            return chex_error_memory(err, __VA_ARGS__);                                            \
+    } while (0)
+
 /* Elements of an array (not of a pointer). */
 #define CHEX_COUNT(array) (sizeof(array) / sizeof(array)[0])
 
