@@ -16,8 +16,7 @@
 static enum chex_status run(const struct chex_opt_program *program, int argc, char **argv,
                             void *settings, struct chex_opt_set **set, struct chex_error *err) {
     const struct chex_opt_common *common = settings;
-    if (!settings)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(settings, err, NULL);
     CHEX_TRY(chex_opt_parse(program, argc, argv, settings, program->settings_size, set, err));
     chex_log_set_level((enum chex_log_level)common->log_level);
     if (!chex_opt_inform(*set, settings, chex_data_libraries) &&

@@ -182,8 +182,7 @@ static enum chex_status audit_images(const struct chex_opt_set *set, const struc
     const bool json = s->common.json;
     struct chex_near_audit a;
     CHEX_AUTO_FREE const char **sets = chex_alloc_zeroed(count, sizeof *sets);
-    if (!sets)
-        return chex_error_memory(err, "audit");
+    CHEX_ALLOCATED(sets, err, "audit");
     for (size_t i = 0; i < count; i++) {
         sets[i] = chex_opt_word(set, i);
         if (json)

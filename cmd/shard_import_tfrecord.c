@@ -37,8 +37,7 @@ static enum chex_status run_import(struct chex_opt_set *set, void *settings,
     struct chex_create_options o = s->create;
     CHEX_TRY(shard_complete(&o, s->fractions, err));
     CHEX_AUTO_FREE const char **paths = calloc(count, sizeof *paths);
-    if (!paths)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(paths, err, NULL);
     for (size_t i = 0; i < count; i++)
         paths[i] = chex_opt_word(set, i);
     o.records = paths;

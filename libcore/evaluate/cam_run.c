@@ -110,8 +110,7 @@ static enum chex_status open_network(struct chex_eval_cam *m, struct chex_error 
     const size_t classes = (size_t)m->network.about.classes;
     m->drawn = chex_alloc_zeroed(classes, sizeof *m->drawn);
     m->probabilities = chex_alloc_zeroed(classes, sizeof *m->probabilities);
-    if (!m->drawn || !m->probabilities)
-        return chex_error_memory(err, "%zu findings", classes);
+    CHEX_ALLOCATED(m->drawn && m->probabilities, err, "%zu findings", classes);
     if (s->class_list)
         CHEX_TRY(find_classes(s->class_list, &m->network, m->drawn, &m->count, err));
     return chex_eval_network_sizes(s, &m->network, true, &m->stored_px, &m->image_px, err);
@@ -128,8 +127,7 @@ static enum chex_status crop_row(struct chex_eval_cam *m, const uint8_t *row,
     m->pixels = chex_alloc_aligned(px * px, sizeof *m->pixels);
     CHEX_AUTO_FREE void *scratch =
         chex_alloc_aligned(1, chex_augment_scratch_bytes(m->stored_px, m->image_px));
-    if (!m->pixels || !scratch)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(m->pixels && scratch, err, NULL);
     chex_augment_apply(row, m->stored_px, &crop, m->image_px, false, m->pixels, scratch);
     return CHEX_OK;
 }

@@ -51,8 +51,7 @@ static void release(struct comparison *c) {
 /* Adds a table; a folder of results names the one in it. */
 static enum chex_status add_file(struct comparison *c, const char *path, struct chex_error *err) {
     struct chex_paired_file *grown = realloc(c->file, (c->files + 1) * sizeof *grown);
-    if (!grown)
-        return chex_error_memory(err, "%zu tables", c->files);
+    CHEX_ALLOCATED(grown, err, "%zu tables", c->files);
     c->file = grown;
     grown[c->files] = (struct chex_paired_file){.path = strdup(path)};
     return grown[c->files++].path ? CHEX_OK : chex_error_memory(err, "%zu tables", c->files);
@@ -63,8 +62,7 @@ static enum chex_status add_recipe(struct comparison *c, int recipe, struct chex
     const char *option = recipe ? "--against" : "--runs";
     CHEX_AUTO_FREE char *list = strdup(recipe ? c->settings->against : c->settings->runs);
     char *rest = list;
-    if (!list)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(list, err, NULL);
     for (char *item; (item = strsep(&rest, ",")) != NULL; c->runs[recipe]++) {
         const struct chex_path inside = chex_path(item, "predictions.csv");
         CHEX_TRY(*item
@@ -136,8 +134,7 @@ static enum chex_status correct_means(const struct comparison *c, struct chex_er
     const size_t n = c->files - 1;
     size_t tests;
     CHEX_AUTO_FREE double *p = chex_alloc_zeroed(n, 2 * sizeof *p);
-    if (!p)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(p, err, NULL);
     for (size_t i = 0; i < n; i++)
         p[i] = c->compared[i]->mean.p_value;
     CHEX_TRY(chex_difference_holm(p, n, p + n, &tests, err));
@@ -217,8 +214,7 @@ static enum chex_status compare_files(struct comparison *c, struct chex_error *e
     const struct chex_eval_settings *s = c->settings;
     const int threads = s->threads ? (int)s->threads : chex_cpu_count();
     c->compared = chex_alloc_zeroed(c->files, sizeof *c->compared);
-    if (!c->compared)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(c->compared, err, NULL);
     if (s->bootstrap)
         CHEX_TRY(chex_pool_create(threads, &c->config.pool, err));
     CHEX_TRY(read_table(c, &c->file[0], &c->reference, err));

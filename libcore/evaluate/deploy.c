@@ -51,8 +51,7 @@ static void warn_unfitted(const struct chex_deployment *d, const bool *fitted) {
 static enum chex_status recalibrate(const struct chex_eval_settings *s, struct decided *d,
                                     struct chex_error *err) {
     CHEX_AUTO_FREE bool *fitted = chex_alloc_zeroed((size_t)d->deployment->classes, sizeof *fitted);
-    if (!fitted)
-        return chex_error_memory(err, "the recalibration");
+    CHEX_ALLOCATED(fitted, err, "the recalibration");
     enum chex_status st = chex_recalibrate(
         (const struct chex_ranking *const *)d->scores->rankings, d->deployment->classes,
         (enum chex_recalibration)s->recalibrate, d->deployment->calibration, fitted, err);
@@ -103,8 +102,7 @@ static enum chex_status choose(const struct chex_eval_split *e, struct decided *
     CHEX_TRY(chex_deployment_create(e->table->classes, e->table->class_names, &d->deployment, err));
     d->deployment->rule = strdup(rule);
     d->deployment->recalibration = strdup(chex_recalibration_names[s->recalibrate]);
-    if (!d->deployment->rule || !d->deployment->recalibration)
-        return chex_error_memory(err, "the thresholds");
+    CHEX_ALLOCATED(d->deployment->rule && d->deployment->recalibration, err, "the thresholds");
     CHEX_TRY(recalibrate(s, d, err));
     config.rule_text = d->deployment->rule;
     config.recalibration = d->deployment->recalibration;
@@ -268,8 +266,7 @@ static enum chex_status write_file(const struct chex_eval_split *e, struct chex_
 static enum chex_status finish(const struct chex_eval_split *e, struct decided *d,
                                struct chex_error *err) {
     d->deployment->provenance = provenance_of(e, d);
-    if (!d->deployment->provenance)
-        return chex_error_memory(err, "the results");
+    CHEX_ALLOCATED(d->deployment->provenance, err, "the results");
     CHEX_TRY(write_file(e, d->deployment, err));
     if (e->s->common.json)
         return chex_result_print(e->out, chex_deployment_json(d->deployment), NULL, JSON_COMPACT,

@@ -41,8 +41,7 @@ static enum chex_status add_file(struct chex_eval_files *f, const char *path,
                                   "--checkpoint: %s and %s are one file (expected each once)",
                                   f->path[i], path);
     char **grown = realloc(f->path, ((size_t)f->count + 2) * sizeof *grown);
-    if (!grown)
-        return chex_error_memory(err, "%s", path);
+    CHEX_ALLOCATED(grown, err, "%s", path);
     f->path = grown;
     if (!(f->path[f->count] = strdup(path)))
         return chex_error_memory(err, "%s", path);
@@ -99,8 +98,7 @@ enum chex_status chex_eval_files_find(const char *text, struct chex_eval_files *
     if (!strchr(text, ',') || chex_fs_exists(text))
         return add_part(out, text, err);
     CHEX_AUTO_FREE char *parts = strdup(text);
-    if (!parts)
-        return chex_error_memory(err, "%s", text);
+    CHEX_ALLOCATED(parts, err, "%s", text);
     for (char *path, *rest = parts; (path = strsep(&rest, ",")) != NULL;) {
         if (!*path)
             return chex_error_set(err, CHEX_E_USAGE,
@@ -161,8 +159,7 @@ static enum chex_status check_alike(const struct chex_eval_files *f, int k,
     json_auto_t *wanted = shared(&f->kept[0].about), *own = shared(&f->kept[k].about);
     const char *key;
     json_t *v;
-    if (!wanted || !own)
-        return chex_error_memory(err, "%d members", f->count);
+    CHEX_ALLOCATED(wanted && own, err, "%d members", f->count);
     json_object_foreach(own, key, v) {
         json_t *first = json_object_get(wanted, key);
         if (json_equal(v, first))

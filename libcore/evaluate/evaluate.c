@@ -621,8 +621,7 @@ static enum chex_status keep(struct evaluation *e, int at, struct chex_predictio
                                                          e->network.net->model, e->s->checkpoint),
                                  .provenance = provenance_of(e, loss),
                                  .command = chex_opt_command(e->options, e->s)};
-    if (!d->title || !d->provenance || !d->command)
-        return chex_error_memory(err, "the results");
+    CHEX_ALLOCATED(d->title && d->provenance && d->command, err, "the results");
     if (e->fold->folds)
         CHEX_TRY(chex_predictions_add_facts(table, err));
     for (size_t i = 0; e->fold->folds && i < table->rows; i++)

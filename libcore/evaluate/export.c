@@ -51,8 +51,7 @@ static enum chex_status copy_calibration(const struct chex_deployment *d,
         return CHEX_OK;
     out->slope = chex_alloc_zeroed((size_t)d->classes, sizeof *out->slope);
     out->intercept = chex_alloc_zeroed((size_t)d->classes, sizeof *out->intercept);
-    if (!out->slope || !out->intercept)
-        return chex_error_memory(err, "the recalibration");
+    CHEX_ALLOCATED(out->slope && out->intercept, err, "the recalibration");
     for (int c = 0; c < d->classes; c++) {
         out->slope[c] = (float)d->calibration[c].slope;
         out->intercept[c] = (float)d->calibration[c].intercept;
@@ -171,8 +170,7 @@ static enum chex_status write_column(const struct table *t, int column, hid_t fi
     for (size_t i = 0; i < rows; i++)
         width = strlen(text_of(t, i, column)) > width ? strlen(text_of(t, i, column)) : width;
     CHEX_AUTO_FREE char *data = chex_alloc_zeroed(rows, width);
-    if (!data)
-        return chex_error_memory(err, "%s", path);
+    CHEX_ALLOCATED(data, err, "%s", path);
     for (size_t i = 0; i < rows; i++)
         memcpy(data + i * width, text_of(t, i, column), strlen(text_of(t, i, column)));
     return chex_h5_write_strings(file, column_names[column], width, rows, data, path, err);

@@ -60,8 +60,7 @@ static enum chex_status freeze_thresholds(struct external *x, const struct chex_
         return CHEX_OK;
     x->threshold = chex_alloc_zeroed((size_t)first->classes, sizeof *x->threshold);
     x->rule = chex_fs_format("%s on %s", own->rule_text, x->names->set[0].name);
-    if (!x->threshold || !x->rule)
-        return chex_error_memory(err, "the thresholds");
+    CHEX_ALLOCATED(x->threshold && x->rule, err, "the thresholds");
     for (int c = 0; c < first->classes; c++)
         x->threshold[c] = first->per_class[c].operating.threshold;
     x->rest.source = CHEX_THRESHOLD_GIVEN;

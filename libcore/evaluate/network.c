@@ -42,8 +42,7 @@ static enum chex_status cut_classes(char *text, struct chex_safetensors_about *a
     for (const char *c = text; *c; c++)
         count += *c == ',';
     about->class_names = chex_alloc_zeroed((size_t)count, sizeof(char *));
-    if (!about->class_names)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(about->class_names, err, NULL);
     for (char *name; (name = strsep(&text, ",")) != NULL; about->classes++) {
         if (!*name || has_name(about->class_names, about->classes, name))
             return chex_error_set(err, CHEX_E_USAGE, "--classes: name %d is %s%s%s",
@@ -130,8 +129,7 @@ static enum chex_status load(const struct chex_eval_settings *s, const struct ch
     CHEX_TRY(n->about.ensemble ? create_members(s, classes, n, err)
                                : create_net(s, n->about.model, model, classes, &n->net, err));
     n->state = chex_alloc_aligned(n->net->state_count, sizeof *n->state);
-    if (!n->state)
-        return chex_error_memory(err, "the parameters");
+    CHEX_ALLOCATED(n->state, err, "the parameters");
     memset(n->state, 0, n->net->state_count * sizeof *n->state);
     CHEX_TRY(chex_tensor_set_load(&w->tensors, n->net, n->state, &head, err));
     CHEX_TRY(chex_tensor_set_warn(&w->tensors, n->net, err));

@@ -67,8 +67,7 @@ enum chex_status chex_eval_results_report(const struct chex_eval_results *q,
     struct chex_pool *pool = NULL;
     struct chex_eval_computed computed = {0};
     CHEX_AUTO_FREE char *unit_title = unit_title_of(s, d->title);
-    if (!unit_title)
-        return chex_error_memory(err, "the results");
+    CHEX_ALLOCATED(unit_title, err, "the results");
     CHEX_TRY(chex_pool_create(q->threads, &pool, err));
     enum chex_status st =
         chex_eval_compute(s, d->title, d->table, &q->figures->config, pool, &computed, err);

@@ -97,8 +97,7 @@ static enum chex_status read_predictions(const struct chex_eval_settings *s,
         const size_t n = one ? strlen(at) : strcspn(at, ",");
         CHEX_AUTO_FREE char *path = strndup(at, n);
         struct chex_predictions *table = NULL;
-        if (!path)
-            return chex_error_memory(err, "--predictions");
+        CHEX_ALLOCATED(path, err, "--predictions");
         if (tables == CHEX_GROUPS_MAX)
             return chex_error_set(err, CHEX_E_USAGE,
                                   "--predictions: more than %d tables (expected one for each fold)",

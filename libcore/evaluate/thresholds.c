@@ -55,8 +55,7 @@ static enum chex_status read_prevalence(const char *text, const struct classes *
                                               : bad_prevalence(text, err);
     CHEX_AUTO_FREE char *copy = strdup(text);
     char *rest = copy;
-    if (!copy)
-        return chex_error_memory(err, "--prevalence");
+    CHEX_ALLOCATED(copy, err, "--prevalence");
     for (char *part; (part = strsep(&rest, ",")) != NULL;) {
         char *equals = strrchr(part, '=');
         if (!equals || equals == part || !parse_prevalence(equals + 1, &value))
@@ -132,8 +131,7 @@ static enum chex_status read_file(const struct chex_eval_settings *s,
 static enum chex_status give_number(double value, int classes, struct chex_eval_figures *f,
                                     struct chex_error *err) {
     f->number = chex_alloc_zeroed((size_t)classes, sizeof *f->number);
-    if (!f->number)
-        return chex_error_memory(err, "%d thresholds", classes);
+    CHEX_ALLOCATED(f->number, err, "%d thresholds", classes);
     for (int c = 0; c < classes; c++)
         f->number[c] = value;
     f->config.source = CHEX_THRESHOLD_GIVEN;
@@ -179,8 +177,7 @@ enum chex_status chex_eval_figures_open(const struct chex_eval_settings *s,
     f->config.probabilities = s->scores == CHEX_SCORE_PROBABILITY;
     if (s->prevalence) {
         f->prevalence = chex_alloc_zeroed((size_t)classes, sizeof *f->prevalence);
-        if (!f->prevalence)
-            return chex_error_memory(err, "--prevalence");
+        CHEX_ALLOCATED(f->prevalence, err, "--prevalence");
         for (int c = 0; c < classes; c++)
             f->prevalence[c] = NAN;
         const struct classes k = {classes, class_names, f->prevalence};

@@ -50,8 +50,7 @@ static enum chex_status fill(struct chex_engine *engine, int image, const float 
     const size_t positions = (size_t)cam->side * (size_t)cam->side, classes = (size_t)cam->classes;
     cam->local = chex_alloc_zeroed(positions * classes, sizeof *cam->local);
     cam->logit = chex_alloc_zeroed(classes, sizeof *cam->logit);
-    if (!cam->local || !cam->logit)
-        return chex_error_memory(err, "class maps");
+    CHEX_ALLOCATED(cam->local && cam->logit, err, "class maps");
     memcpy(cam->logit, logit, classes * sizeof *logit);
     return chex_engine_class_maps(engine, image, cam->local, err);
 }
@@ -59,8 +58,7 @@ static enum chex_status fill(struct chex_engine *engine, int image, const float 
 enum chex_status chex_cam_of_batch(struct chex_engine *engine, int image, const float *logit,
                                    struct chex_cam **cam_out, struct chex_error *err) {
     struct chex_cam *cam = chex_alloc_zeroed(1, sizeof *cam);
-    if (!cam)
-        return chex_error_memory(err, "class maps");
+    CHEX_ALLOCATED(cam, err, "class maps");
     enum chex_status st = fill(engine, image, logit, cam, err);
     if (st != CHEX_OK)
         chex_cam_destroy(cam);

@@ -105,8 +105,7 @@ static int compare_rows(const void *a, const void *b) {
 static enum chex_status list_rows(const struct chex_cases *k, struct shared *s,
                                   struct chex_error *err) {
     size_t *rows = chex_alloc_zeroed(k->count ? k->count : 1, sizeof *rows);
-    if (!rows)
-        return chex_error_memory(err, "%zu cases", k->count);
+    CHEX_ALLOCATED(rows, err, "%zu cases", k->count);
     for (size_t i = 0; i < k->count; i++)
         rows[i] = k->one[i].row;
     qsort(rows, k->count, sizeof *rows, compare_rows);
@@ -175,8 +174,7 @@ static enum chex_status make_records(const struct shared *s, size_t from, size_t
         chex_alloc_aligned(1, chex_augment_scratch_bytes((int)side, (int)px));
     struct work w = {stored, pixels, scratch, NULL};
     *records_out = chex_alloc_zeroed(to > from ? to - from : 1, s->record_bytes);
-    if (!stored || !pixels || !scratch || !*records_out)
-        return chex_error_memory(err, "%zu cases", to - from);
+    CHEX_ALLOCATED(stored && pixels && scratch && *records_out, err, "%zu cases", to - from);
     enum chex_status st = chex_resizer_create(&w.resizer, err);
     for (size_t i = from; i < to && st == CHEX_OK; i++)
         st = make_record(s, &w, s->rows[i], *records_out + (i - from) * s->record_bytes, err);

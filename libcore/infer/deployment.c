@@ -123,8 +123,7 @@ enum chex_status chex_deployment_write(const char *path, const struct chex_net *
     chex_deployment_digest(net, state, d->parameters_digest);
     json_auto_t *o = chex_deployment_json(d);
     CHEX_AUTO_FREE char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    if (!text)
-        return chex_error_memory(err, "%s", path);
+    CHEX_ALLOCATED(text, err, "%s", path);
     with.deployment = text;
     if (d->features)
         st = chex_features_tensors(d->features, statistics, err);

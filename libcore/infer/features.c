@@ -160,8 +160,7 @@ static enum chex_status fit(const float *vectors, size_t rows, struct chex_pool 
     CHEX_AUTO_FREE double *centred = chex_alloc_zeroed(count * rows, sizeof *centred);
     CHEX_AUTO_FREE double *c = chex_alloc_zeroed(packed(count), sizeof *c);
     struct covariance v = {vectors, rows, count, mean, centred, c};
-    if (!mean || !centred || !c)
-        return chex_error_memory(err, "feature statistics of %zu images", rows);
+    CHEX_ALLOCATED(mean && centred && c, err, "feature statistics of %zu images", rows);
     chex_pool_run(pool, count, centre_item, &v);
     chex_pool_run(pool, count, product_item, &v);
     f->rows = rows;
@@ -233,8 +232,7 @@ enum chex_status chex_features_distances(const struct chex_features *f, const fl
                                          struct chex_error *err) {
     const size_t count = (size_t)chex_pool_threads(pool) * (size_t)f->count;
     CHEX_AUTO_FREE double *scratch = chex_alloc_zeroed(count, sizeof *scratch);
-    if (!scratch)
-        return chex_error_memory(err, "feature distances of %zu images", rows);
+    CHEX_ALLOCATED(scratch, err, "feature distances of %zu images", rows);
     chex_pool_run(pool, rows, distance_item, &(struct distances){f, vectors, out, scratch});
     return CHEX_OK;
 }

@@ -43,8 +43,8 @@ static enum chex_status infer_rows(struct run *r, size_t first, size_t end,
     CHEX_AUTO_FREE float *pixels = chex_alloc_aligned(r->batch * r->area, sizeof *pixels);
     CHEX_AUTO_FREE float *logits = chex_alloc_zeroed(r->batch * classes, sizeof *logits);
     r->vectors = chex_alloc_zeroed((end - first) * r->count, sizeof *r->vectors);
-    if (!stored || !scratch || !pixels || !logits || !r->vectors)
-        return chex_error_memory(err, "features of %zu images", end - first);
+    CHEX_ALLOCATED(stored && scratch && pixels && logits && r->vectors, err,
+                   "features of %zu images", end - first);
     for (size_t i = first; i < end; chex_progress_set(r->bar, i - first, NULL)) {
         const size_t n = end - i < r->batch ? end - i : r->batch;
         const struct chex_batch batch = {.n = (int)n, .pixels = pixels};

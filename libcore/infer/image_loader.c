@@ -246,8 +246,7 @@ static enum chex_status start_workers(struct chex_image_loader *s, struct chex_e
         w->loader = s;
         w->convert = &s->converters[i];
         w->scratch = chex_alloc_aligned(1, chex_augment_scratch_bytes(c->stored_px, c->image_px));
-        if (!w->scratch)
-            return chex_error_memory(err, "a worker's memory");
+        CHEX_ALLOCATED(w->scratch, err, "a worker's memory");
         const int why = chex_thread_start(&w->thread, work, w);
         if (why)
             return chex_error_errno(err, CHEX_E_RESOURCE, why, "cannot start a worker");
@@ -271,8 +270,7 @@ enum chex_status chex_image_loader_create(const struct chex_image_loader_config 
                                           struct chex_image_loader **loader_out,
                                           struct chex_error *err) {
     struct chex_image_loader *s = chex_alloc_zeroed(1, sizeof *s);
-    if (!s)
-        return chex_error_memory(err, "the images");
+    CHEX_ALLOCATED(s, err, "the images");
     s->config = *config;
     s->crop = chex_augment_centre(config->stored_px, config->image_px);
     pthread_mutex_init(&s->take, NULL);

@@ -98,9 +98,9 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
     r->features = chex_alloc_zeroed(batch * features, sizeof *r->features);
     r->distances = chex_alloc_zeroed(batch, sizeof *r->distances);
     r->probabilities = chex_alloc_zeroed((size_t)c->ensemble->count, sizeof *r->probabilities);
-    if (!r->images || !r->pixels || !r->logits || !r->member_logits || !r->features ||
-        !r->distances || !r->probabilities)
-        return chex_error_memory(err, "a batch of %zu images", batch);
+    CHEX_ALLOCATED(r->images && r->pixels && r->logits && r->member_logits && r->features &&
+                       r->distances && r->probabilities,
+                   err, "a batch of %zu images", batch);
     if (r->feature_count)
         CHEX_TRY(chex_pool_create(c->threads, &r->pool, err));
     if (!r->count)
@@ -195,8 +195,7 @@ static enum chex_status put_line(struct run *r, int i, const struct chex_loaded_
     CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     FILE *to = open_memstream(&text, &size);
-    if (!to)
-        return chex_error_memory(err, "the predictions");
+    CHEX_ALLOCATED(to, err, "the predictions");
     fputs(image->reason ? "r\t" : "p\t", to);
     chex_text_put_cell(to, id);
     putc('\t', to);

@@ -69,8 +69,7 @@ enum chex_status chex_predict_draw(const struct chex_predict_config *c, size_t i
     CHEX_AUTO_FREE double *p = chex_alloc_zeroed((size_t)classes, sizeof *p);
     CHEX_AUTO_FREE int *drawn = chex_alloc_zeroed((size_t)classes, sizeof *drawn);
     CHEX_AUTO_FREE char *path = path_of(c, index);
-    if (!p || !drawn || !path)
-        return chex_error_memory(err, "a heat map");
+    CHEX_ALLOCATED(p && drawn && path, err, "a heat map");
     CHEX_TRY(chex_cam_of_batch(c->engine, image, logits, &cam, err));
     for (int k = 0; k < classes; k++)
         p[k] = chex_eval_as_written(chex_eval_probability((double)logits[k]));

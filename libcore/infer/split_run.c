@@ -109,8 +109,7 @@ static enum chex_status prepare(struct run *r, struct chex_error *err) {
         r->sums[i] = chex_alloc_zeroed(batch * r->width, sizeof *r->sums[i]);
         all = all && r->logits[i] && r->sums[i];
     }
-    if (!all)
-        return chex_error_memory(err, "a batch of %zu images", batch);
+    CHEX_ALLOCATED(all, err, "a batch of %zu images", batch);
     return CHEX_OK;
 }
 
@@ -436,8 +435,7 @@ static enum chex_status unpack(const struct run *r, const char *all, size_t byte
     CHEX_TRY(chex_predictions_add_facts(p, err));
     p->members = r->members;
     p->member_score = chex_alloc_zeroed(rows * classes, (size_t)r->members * sizeof(double));
-    if (!p->member_score)
-        return chex_error_memory(err, "the predictions");
+    CHEX_ALLOCATED(p->member_score, err, "the predictions");
     for (size_t i = 0; i < rows; i++) {
         if ((size_t)(end - at) < fixed + 3)
             return bad_records(r, bytes, err);

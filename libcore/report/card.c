@@ -79,8 +79,7 @@ static enum chex_status parse(struct chex_card *card, const char *text, struct c
 enum chex_status chex_card_read(const char *dir, struct chex_card *card, struct chex_error *err) {
     CHEX_AUTO_FREE char *text = NULL;
     *card = (struct chex_card){.dir = strdup(dir)};
-    if (!card->dir)
-        return chex_error_memory(err, "%s", dir);
+    CHEX_ALLOCATED(card->dir, err, "%s", dir);
     for (int i = 0; i < CHEX_CARD_FILES; i++)
         card->file[i].name = names[i];
     if (!chex_fs_is_dir(dir))

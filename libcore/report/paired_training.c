@@ -52,8 +52,7 @@ enum chex_status chex_paired_training_read(const char *table, const char *digest
     struct chex_error unread;
     *out = (struct chex_paired_training){.unknown = "no " RESULTS_NAME " next to it",
                                          .stopped_epoch = stopped_epoch_of(table)};
-    if (!path)
-        return chex_error_memory(err, "%s", table);
+    CHEX_ALLOCATED(path, err, "%s", table);
     if (chex_fs_exists(path) && chex_fs_read(path, LIMIT_BYTES, &text, &size, &unread) == CHEX_OK) {
         json_auto_t *results = json_loadb(text, size, 0, NULL);
         out->unknown = fault_of(results, digest);

@@ -128,8 +128,7 @@ enum chex_status chex_publish_begin(const char *dir, const char *key, struct che
                                     struct chex_error *err) {
     *s = (struct chex_publish){.dir = dir, .key = key};
     CHEX_AUTO_FREE char *path = chex_fs_join(dir, TEMPORARY "XXXXXX");
-    if (!path)
-        return chex_error_memory(err, "%s: the results", dir);
+    CHEX_ALLOCATED(path, err, "%s: the results", dir);
     if (!mkdtemp(path))
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write into folder %s", dir);
     s->path = path;

@@ -53,8 +53,7 @@ static enum chex_status read_header(struct chex_csv *csv, struct chex_published 
         s->source = strdup("");
         s->split = strdup("");
         s->auroc = chex_alloc_zeroed(lines, sizeof *s->auroc);
-        if (!s->name || !s->source || !s->split || !s->auroc)
-            return chex_error_memory(err, "%s", csv->path);
+        CHEX_ALLOCATED(s->name && s->source && s->split && s->auroc, err, "%s", csv->path);
     }
     p->class_names = chex_alloc_zeroed(lines, sizeof *p->class_names);
     p->rows_digest = chex_alloc_zeroed(lines, sizeof *p->rows_digest);
@@ -88,8 +87,7 @@ static enum chex_status read_digest(const struct chex_csv *csv, size_t column,
 static enum chex_status set_note(char **at, const char *text, const char *path,
                                  struct chex_error *err) {
     char *copy = strdup(text);
-    if (!copy)
-        return chex_error_memory(err, "%s", path);
+    CHEX_ALLOCATED(copy, err, "%s", path);
     free(*at);
     *at = copy;
     return CHEX_OK;

@@ -28,8 +28,7 @@ static enum chex_status put_steps(FILE *to, const struct chex_precision_recall *
                                   struct chex_error *err) {
     CHEX_AUTO_FREE double *x = chex_alloc_zeroed(2 * k->count, sizeof *x);
     CHEX_AUTO_FREE double *y = chex_alloc_zeroed(2 * k->count, sizeof *y);
-    if (!x || !y)
-        return chex_error_memory(err, "the precision-recall curve");
+    CHEX_ALLOCATED(x && y, err, "the precision-recall curve");
     for (size_t i = 0; i < k->count; i++) {
         x[2 * i] = i ? k->recall[i - 1] : 0;
         x[2 * i + 1] = k->recall[i];

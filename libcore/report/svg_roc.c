@@ -89,8 +89,7 @@ enum chex_status chex_svg_roc(FILE *to, const struct chex_report *r, bool file,
                               struct chex_error *err) {
     const size_t classes = (size_t)r->scores->classes;
     struct chex_roc **roc = calloc(classes, sizeof *roc);
-    if (!roc)
-        return chex_error_memory(err, "the curves");
+    CHEX_ALLOCATED(roc, err, "the curves");
     enum chex_status st = make_curves(r->scores, roc, err);
     if (st == CHEX_OK)
         put_panels(to, r, roc, file);

@@ -82,8 +82,7 @@ static void put_line(FILE *to, const char *names, const json_t *row) {
 enum chex_status chex_csv_write(FILE *to, const char *names, json_t *rows, struct chex_error *err) {
     const json_t *row;
     size_t i;
-    if (!rows)
-        return chex_error_memory(err, "the results");
+    CHEX_ALLOCATED(rows, err, "the results");
     put_line(to, names, NULL);
     json_array_foreach(rows, i, row) put_line(to, names, row);
     json_decref(rows);

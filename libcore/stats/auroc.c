@@ -110,8 +110,7 @@ static enum chex_status build(const struct item *items, size_t n, struct chex_ra
     r->row = chex_alloc_zeroed(n, sizeof *r->row);
     r->ties = chex_alloc_zeroed(groups, sizeof *r->ties);
     r->score = chex_alloc_zeroed(groups, sizeof *r->score);
-    if (!r->row || !r->ties || !r->score)
-        return chex_error_memory(err, "%zu scores", n);
+    CHEX_ALLOCATED(r->row && r->ties && r->score, err, "%zu scores", n);
     r->count = n;
     r->tie_count = groups;
     for (size_t g = 0, from = 0, to; from < n; g++, from = to) {
@@ -133,8 +132,7 @@ enum chex_status chex_ranking_create(const double *score, const int8_t *label, s
                               (int)CHEX_RANKING_MAX_ROWS);
     CHEX_AUTO_FREE struct item *items = malloc((rows ? rows : 1) * 2 * sizeof *items);
     size_t n = 0;
-    if (!items)
-        return chex_error_memory(err, "%zu scores", rows);
+    CHEX_ALLOCATED(items, err, "%zu scores", rows);
     CHEX_TRY(collect(score, label, rows, stride, items, &n, err));
     sort_items(items, items + rows, n);
     CHEX_AUTO_RANKING struct chex_ranking *r = calloc(1, sizeof *r);

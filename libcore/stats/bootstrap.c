@@ -203,8 +203,7 @@ enum chex_status chex_bootstrap(const struct chex_ranking *const *rankings, size
         chex_alloc_aligned(threads * (clusters ? clusters : 1), LANES);
     CHEX_AUTO_FREE double *values = chex_alloc_zeroed(classes * n, sizeof *values);
     CHEX_AUTO_FREE double *scratch = chex_alloc_zeroed(n, sizeof *scratch);
-    if (!weights || !values || !scratch)
-        return chex_error_memory(err, "%zu bootstrap replicates", n);
+    CHEX_ALLOCATED(weights && values && scratch, err, "%zu bootstrap replicates", n);
     struct job job = {rankings, classes, clusters, cluster, config, weights, values};
     CHEX_TRY(chex_pool_try_on(config->pool, blocks, run_block, &job, err));
     if (values_out)

@@ -179,8 +179,7 @@ static enum chex_status compute(const struct chex_ranking *r, const uint32_t *cl
                                 double *of_negatives_out, struct chex_delong *out,
                                 struct chex_error *err) {
     struct sums *sums = chex_alloc_zeroed(clusters, sizeof *sums);
-    if (!sums)
-        return chex_error_memory(err, "%zu clusters", clusters);
+    CHEX_ALLOCATED(sums, err, "%zu clusters", clusters);
     struct chex_delong d = {.auroc = chex_ranking_auroc(r), .variance = NAN, .obuchowski = NAN};
     add_placements(r, cluster, d.auroc, sums);
     if (count_clusters(r, sums, clusters, &d))

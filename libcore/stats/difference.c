@@ -152,8 +152,7 @@ enum chex_status chex_difference(const struct chex_ranking *first,
     const struct chex_ranking *const rankings[] = {first, second};
     struct chex_contributions parts[2];
     CHEX_AUTO_FREE double *values = chex_alloc_zeroed(4 * clusters, sizeof *values);
-    if (!values)
-        return chex_error_memory(err, "%zu clusters", clusters);
+    CHEX_ALLOCATED(values, err, "%zu clusters", clusters);
     for (size_t i = 0; i < 2; i++) {
         parts[i].positives = values + 2 * i * clusters;
         parts[i].negatives = parts[i].positives + clusters;
@@ -195,8 +194,7 @@ enum chex_status chex_difference_holm(const double *p_value, size_t count, doubl
                                       size_t *tests_out, struct chex_error *err) {
     CHEX_AUTO_FREE struct test *tests = chex_alloc_zeroed(count, sizeof *tests);
     size_t n = 0;
-    if (!tests)
-        return chex_error_memory(err, "%zu tests", count);
+    CHEX_ALLOCATED(tests, err, "%zu tests", count);
     for (size_t i = 0; i < count; i++) {
         p_holm_out[i] = NAN;
         if (!isnan(p_value[i]))

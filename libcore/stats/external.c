@@ -32,8 +32,7 @@ static enum chex_status mean_of(const struct chex_external *x, int own, int set,
     const struct chex_scores *s = x->set[set].scores;
     CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
-    if (!part)
-        return chex_error_memory(err, "%zu clusters", s->clusters);
+    CHEX_ALLOCATED(part, err, "%zu clusters", s->clusters);
     CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
     for (int c = 0; c < x->classes; c++) {
         struct chex_delong d;
@@ -64,8 +63,7 @@ enum chex_status chex_external_create(const struct chex_external_set *sets, int 
                                       struct chex_external **out, struct chex_error *err) {
     const size_t classes = (size_t)sets[0].scores->classes;
     struct chex_external *x = chex_alloc_zeroed(1, sizeof *x);
-    if (!x)
-        return chex_error_memory(err, "%d sets", count);
+    CHEX_ALLOCATED(x, err, "%d sets", count);
     *x = (struct chex_external){.sets = count,
                                 .classes = (int)classes,
                                 .set = sets,

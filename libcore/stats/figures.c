@@ -18,8 +18,7 @@ static enum chex_status calibrate(const struct chex_ranking *r, const struct che
                                   struct chex_ranking *out, struct chex_error *err) {
     *out = *r;
     out->score = chex_alloc_zeroed(r->tie_count, sizeof *out->score);
-    if (!out->score)
-        return chex_error_memory(err, "%zu calibrated probabilities", r->tie_count);
+    CHEX_ALLOCATED(out->score, err, "%zu calibrated probabilities", r->tie_count);
     for (size_t g = 0; g < r->tie_count; g++)
         out->score[g] = chex_calibrate(c, r->score[g]);
     return CHEX_OK;
@@ -71,8 +70,7 @@ enum chex_status chex_figures_create(const struct chex_scores *scores,
                                      struct chex_figures **out, struct chex_error *err) {
     const size_t classes = (size_t)scores->classes;
     struct chex_figures *f = chex_alloc_zeroed(1, sizeof *f);
-    if (!f)
-        return chex_error_memory(err, "%zu findings", classes);
+    CHEX_ALLOCATED(f, err, "%zu findings", classes);
     *f = (struct chex_figures){.config = *config,
                                .classes = scores->classes,
                                .probabilities = config->probabilities,

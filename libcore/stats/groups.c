@@ -160,8 +160,7 @@ enum chex_status chex_groups_create(const struct chex_predictions *table,
     *out = (struct chex_groups){.name = chex_alloc_zeroed(CHEX_GROUPS_MAX, sizeof *out->name),
                                 .of_row = chex_alloc_zeroed(table->rows, 1),
                                 .rows = chex_alloc_zeroed(CHEX_GROUPS_MAX, sizeof *out->rows)};
-    if (!out->name || !out->of_row || !out->rows)
-        return chex_error_memory(err, "the subgroups");
+    CHEX_ALLOCATED(out->name && out->of_row && out->rows, err, "the subgroups");
     for (size_t i = 0; i < table->rows; i++) {
         const int value = table->facts
                               ? value_of(attribute, &table->facts[i], bands, sources, &source_count)

@@ -16,8 +16,7 @@ static enum chex_status match_classes(struct chex_join *j, struct chex_error *er
     for (int i = 0; i < 2; i++) {
         j->column[i] = chex_alloc_zeroed((size_t)t[0]->classes, sizeof *j->column[i]);
         j->missing[i] = chex_alloc_zeroed((size_t)t[i]->classes, sizeof *j->missing[i]);
-        if (!j->column[i] || !j->missing[i])
-            return chex_error_memory(err, "%d findings", t[i]->classes);
+        CHEX_ALLOCATED(j->column[i] && j->missing[i], err, "%d findings", t[i]->classes);
     }
     for (int i = 0; i < 2; i++)
         for (int a = 0; a < t[i]->classes; a++) {
@@ -113,8 +112,7 @@ static enum chex_status number_patients(struct chex_join *j, bool needed, struct
                       : CHEX_OK;
     CHEX_AUTO_FREE const char **ids = chex_alloc_zeroed(j->rows, sizeof *ids);
     j->patient = chex_alloc_zeroed(j->rows, sizeof *j->patient);
-    if (!ids || !j->patient)
-        return chex_error_memory(err, "the patients");
+    CHEX_ALLOCATED(ids && j->patient, err, "the patients");
     for (size_t k = 0; k < j->rows; k++) {
         CHEX_TRY(find_patient(j, k, &ids[k], err));
         if (needed && !*ids[k])
@@ -133,8 +131,7 @@ static enum chex_status set_clusters(struct chex_join *j, enum chex_cluster clus
     j->score = chex_alloc_zeroed(j->rows, sizeof *j->score);
     j->label = chex_alloc_zeroed(j->rows, sizeof *j->label);
     j->cluster = chex_alloc_zeroed(j->rows, sizeof *j->cluster);
-    if (!j->score || !j->label || !j->cluster)
-        return chex_error_memory(err, "%zu images", j->rows);
+    CHEX_ALLOCATED(j->score && j->label && j->cluster, err, "%zu images", j->rows);
     j->clusters = cluster == CHEX_CLUSTER_IMAGE ? j->rows : j->patients;
     for (uint32_t k = 0; k < j->rows; k++)
         j->cluster[k] = cluster == CHEX_CLUSTER_IMAGE ? k : j->patient[k];

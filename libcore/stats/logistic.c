@@ -21,8 +21,7 @@ double chex_logit(double probability) {
 enum chex_status chex_logits_create(const struct chex_ranking *r, struct chex_logits *out,
                                     struct chex_error *err) {
     *out = (struct chex_logits){r, chex_alloc_zeroed(r->tie_count, sizeof *out->logit)};
-    if (!out->logit)
-        return chex_error_memory(err, "%zu logits", r->tie_count);
+    CHEX_ALLOCATED(out->logit, err, "%zu logits", r->tie_count);
     for (size_t g = 0; g < r->tie_count; g++)
         out->logit[g] = chex_logit(r->score[g]);
     return CHEX_OK;

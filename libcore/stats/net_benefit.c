@@ -92,8 +92,7 @@ enum chex_status chex_net_benefit_create(const struct chex_ranking *r,
                                          struct chex_net_benefit *out, struct chex_error *err) {
     struct walk w = {.of_cluster = chex_alloc_zeroed(k->count, sizeof *w.of_cluster)};
     out->count = 0;
-    if (!w.of_cluster)
-        return chex_error_memory(err, "%zu clusters", k->count);
+    CHEX_ALLOCATED(w.of_cluster, err, "%zu clusters", k->count);
     const struct chex_figure share = begin(&w, r, k);
     size_t g = r->tie_count;
     for (int i = r->count ? CHEX_NET_BENEFIT_POINTS : 0; i-- > 0;) {

@@ -221,8 +221,7 @@ enum chex_status chex_operating_create(const struct chex_ranking *r, const struc
     if (isnan(threshold))
         return CHEX_OK;
     CHEX_AUTO_FREE struct decisions *of_cluster = chex_alloc_zeroed(k->count, sizeof *of_cluster);
-    if (!of_cluster)
-        return chex_error_memory(err, "%zu clusters", k->count);
+    CHEX_ALLOCATED(of_cluster, err, "%zu clusters", k->count);
     count(r, k, threshold, of_cluster);
     add_up(of_cluster, k, out);
     if (!isnan(prevalence))

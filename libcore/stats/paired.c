@@ -45,8 +45,8 @@ static enum chex_status work_create(const struct chex_join *j,
                        .values = chex_alloc_zeroed(n, 2 * sizeof *w->values),
                        .mean_values = chex_alloc_zeroed(n, sizeof *w->mean_values),
                        .defined = chex_alloc_zeroed(n, sizeof *w->defined)};
-    if (!w->part || !w->values || !w->mean_values || !w->defined)
-        return chex_error_memory(err, "%zu images", j->rows);
+    CHEX_ALLOCATED(w->part && w->values && w->mean_values && w->defined, err, "%zu images",
+                   j->rows);
     CHEX_TRY(chex_delong_mean_create(&w->mean, j->clusters, err));
     w->mean.least = -1;
     return CHEX_OK;
@@ -166,8 +166,7 @@ static void finish_mean(struct chex_paired *p, struct work *w) {
 
 enum chex_status chex_paired_judge(struct chex_paired *p, struct chex_error *err) {
     CHEX_AUTO_FREE double *p_value = chex_alloc_zeroed((size_t)p->classes, 2 * sizeof *p_value);
-    if (!p_value)
-        return chex_error_memory(err, "%d findings", p->classes);
+    CHEX_ALLOCATED(p_value, err, "%d findings", p->classes);
     double *p_holm = p_value + p->classes;
     for (int c = 0; c < p->classes; c++)
         p_value[c] = p->per_class[c].p_value;
@@ -218,8 +217,7 @@ enum chex_status chex_paired_create(const struct chex_predictions *const tables[
                                     struct chex_paired **paired_out, struct chex_error *err) {
     struct chex_join j;
     struct chex_paired *p = chex_alloc_zeroed(1, sizeof *p);
-    if (!p)
-        return chex_error_memory(err, "the comparison");
+    CHEX_ALLOCATED(p, err, "the comparison");
     p->config = *config;
     enum chex_status st = chex_join_create(tables, names, config->cluster, &j, err);
     if (st == CHEX_OK) {

@@ -50,8 +50,7 @@ enum chex_status chex_average_precision(const struct chex_ranking *r, const stru
         return CHEX_OK;
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(k->count, sizeof *part);
     CHEX_AUTO_FREE uint8_t *seen = chex_alloc_zeroed(k->count, sizeof *seen);
-    if (!part || !seen)
-        return chex_error_memory(err, "%zu clusters", k->count);
+    CHEX_ALLOCATED(part && seen, err, "%zu clusters", k->count);
     if (chex_least_clusters(r, k, seen) >= CHEX_PRECISION_MIN_CLUSTERS) {
         add_parts(r, k, out->value, part);
         const struct chex_error_of e = chex_error_of_parts(part, k->count);

@@ -26,8 +26,7 @@ const char *const chex_score_kind_names[] = {"probability", "any", NULL};
 enum chex_status chex_predictions_create(size_t rows, int classes, const char *const *class_names,
                                          struct chex_predictions **p_out, struct chex_error *err) {
     CHEX_AUTO_PREDICTIONS struct chex_predictions *p = calloc(1, sizeof *p);
-    if (!p)
-        return chex_error_memory(err, "predictions of %zu images", rows);
+    CHEX_ALLOCATED(p, err, "predictions of %zu images", rows);
     p->rows = rows;
     p->classes = classes;
     p->class_names = chex_alloc_zeroed((size_t)classes, sizeof *p->class_names);
@@ -38,8 +37,7 @@ enum chex_status chex_predictions_create(size_t rows, int classes, const char *c
     bool all = p->class_names && p->image_id && p->patient_id && p->label && p->score;
     for (int c = 0; all && c < classes; c++)
         all = (p->class_names[c] = strdup(class_names[c])) != NULL;
-    if (!all)
-        return chex_error_memory(err, "predictions of %zu images", rows);
+    CHEX_ALLOCATED(all, err, "predictions of %zu images", rows);
     *p_out = p;
     p = NULL;
     return CHEX_OK;
@@ -211,8 +209,7 @@ static enum chex_status read_header(struct chex_csv *csv, struct columns *c,
     c->names = chex_alloc_zeroed(csv->count, sizeof *c->names);
     c->label = chex_alloc_zeroed(csv->count, sizeof *c->label);
     c->score = chex_alloc_zeroed(csv->count, sizeof *c->score);
-    if (!c->names || !c->label || !c->score)
-        return chex_error_memory(err, "%s", csv->path);
+    CHEX_ALLOCATED(c->names && c->label && c->score, err, "%s", csv->path);
     CHEX_TRY(find_column(csv, "", "image_id", &c->image_id, err));
     CHEX_TRY(find_column(csv, "", "patient_id", &c->patient_id, err));
     if (c->image_id == NONE)

@@ -40,8 +40,7 @@ void chex_recipes_destroy(struct chex_recipes *r) {
 enum chex_status chex_recipes_create(const size_t runs[2], bool paired, struct chex_recipes **out,
                                      struct chex_error *err) {
     struct chex_recipes *r = chex_alloc_zeroed(1, sizeof *r);
-    if (!r)
-        return chex_error_memory(err, "the comparison");
+    CHEX_ALLOCATED(r, err, "the comparison");
     for (int i = 0; i < 2; i++)
         r->recipe[i].runs = runs[i];
     r->paired = paired;
@@ -60,8 +59,8 @@ static enum chex_status allocate(struct chex_recipes *r, const struct chex_join 
         struct recipe *p = &r->recipe[i];
         p->value = chex_alloc_zeroed((p->runs + 1) * (findings + 1) + 2 * parts, sizeof *p->value);
         p->delong = chex_alloc_zeroed(findings, sizeof *p->delong);
-        if (!p->value || !p->delong)
-            return chex_error_memory(err, "%zu patients, %zu findings", j->clusters, findings);
+        CHEX_ALLOCATED(p->value && p->delong, err, "%zu patients, %zu findings", j->clusters,
+                       findings);
         p->squares = p->value + p->runs * (findings + 1);
         p->last = p->squares + findings + 1;
         p->sum = p->last + parts;
@@ -253,8 +252,7 @@ static void compare_mean(const struct chex_recipes *r, const struct work *w,
 enum chex_status chex_recipes_finish(const struct chex_recipes *r, struct chex_paired *p,
                                      struct chex_error *err) {
     struct work w = {.parts = chex_alloc_zeroed(7 * r->clusters, sizeof *w.parts)};
-    if (!w.parts)
-        return chex_error_memory(err, "%zu patients", r->clusters);
+    CHEX_ALLOCATED(w.parts, err, "%zu patients", r->clusters);
     w.all = w.parts + 4 * r->clusters;
     w.part = w.all + 2 * r->clusters;
     enum chex_status st = chex_delong_mean_create(&w.mean, r->clusters, err);

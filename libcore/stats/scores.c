@@ -142,8 +142,7 @@ static enum chex_status count_patients(struct chex_scores *s, int c, struct chex
 static enum chex_status add_delongs(struct chex_scores *s, struct chex_error *err) {
     CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
-    if (!part)
-        return chex_error_memory(err, "%zu clusters", s->clusters);
+    CHEX_ALLOCATED(part, err, "%zu clusters", s->clusters);
     CHEX_TRY(chex_delong_mean_create(&mean, s->clusters, err));
     for (int c = 0; c < s->classes; c++) {
         CHEX_TRY(add_delong(s, c, part, &mean, err));
@@ -161,8 +160,7 @@ static enum chex_status add_bootstrap(struct chex_scores *s, struct chex_error *
     CHEX_AUTO_FREE struct chex_interval *intervals =
         chex_alloc_zeroed((size_t)s->classes, sizeof *intervals);
     CHEX_AUTO_FREE uint32_t *row = chex_alloc_zeroed(s->table->rows, sizeof *row);
-    if (!intervals || !row)
-        return chex_error_memory(err, "the intervals");
+    CHEX_ALLOCATED(intervals && row, err, "the intervals");
     for (uint32_t i = 0; i < s->table->rows; i++)
         row[i] = s->cluster ? s->cluster[i] : i;
     CHEX_TRY(chex_bootstrap((const struct chex_ranking *const *)s->rankings, (size_t)s->classes,
@@ -213,8 +211,7 @@ static enum chex_status add_folds(struct chex_scores *s, struct chex_error *err)
     CHEX_AUTO_FREE double *part = chex_alloc_zeroed(s->clusters, sizeof *part);
     CHEX_AUTO_DELONG_MEAN struct chex_delong_mean mean = {0};
     bool seen[CHEX_GROUPS_MAX + 1] = {false};
-    if (!fold || !part)
-        return chex_error_memory(err, "the folds");
+    CHEX_ALLOCATED(fold && part, err, "the folds");
     for (size_t i = 0; i < s->table->rows; i++) {
         fold[i] = s->table->facts ? (uint8_t)s->table->facts[i].fold : 0;
         s->folds += fold[i] && !seen[fold[i]];

@@ -52,8 +52,7 @@ static double value_of(enum chex_shortcut_attribute a, const struct chex_row_fac
 static enum chex_status find_cuts(const double *value, size_t rows, size_t known, double *cuts,
                                   struct chex_error *err) {
     CHEX_AUTO_FREE double *sorted = chex_alloc_zeroed(known, sizeof *sorted);
-    if (!sorted)
-        return chex_error_memory(err, "%zu values", known);
+    CHEX_ALLOCATED(sorted, err, "%zu values", known);
     for (size_t i = 0, n = 0; i < rows; i++)
         if (!isnan(value[i]))
             sorted[n++] = value[i];
@@ -72,8 +71,7 @@ static enum chex_status fill_column(struct job *j, enum chex_shortcut_attribute 
     bool seen[CHEX_STRATUM_NONE + 1] = {false};
     c->value = chex_alloc_zeroed(t->rows, sizeof *c->value);
     c->stratum = chex_alloc_zeroed(t->rows, 1);
-    if (!c->value || !c->stratum)
-        return chex_error_memory(err, "the audit of shortcuts");
+    CHEX_ALLOCATED(c->value && c->stratum, err, "the audit of shortcuts");
     for (size_t i = 0; i < t->rows; i++) {
         c->value[i] = value_of(a, &t->facts[i]);
         table->unknown += isnan(c->value[i]);
@@ -165,8 +163,7 @@ static enum chex_status score_category(const struct job *j, const struct column 
     CHEX_AUTO_FREE double *score = chex_alloc_zeroed(rows, sizeof *score);
     uint8_t stratum_of[CHEX_STRATUM_NONE + 1];
     CHEX_AUTO_RANKING struct chex_ranking *r = NULL;
-    if (!score)
-        return chex_error_memory(err, "the audit of shortcuts");
+    CHEX_ALLOCATED(score, err, "the audit of shortcuts");
     find_rates(j, column, label, rows, rates);
     for (size_t i = 0; i < rows; i++)
         if (column->stratum[i] != CHEX_STRATUM_NONE)
@@ -225,8 +222,7 @@ static enum chex_status run_class(void *arg, size_t c, int worker, struct chex_e
     CHEX_AUTO_FREE int8_t *label = chex_alloc_zeroed(s->table->rows, 1);
     CHEX_AUTO_FREE double *parts = chex_alloc_zeroed(s->clusters, 2 * sizeof *parts);
     (void)worker;
-    if (!label || !parts)
-        return chex_error_memory(err, "the audit of shortcuts");
+    CHEX_ALLOCATED(label && parts, err, "the audit of shortcuts");
     for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++)
         if (j->s->attribute[a].known)
             CHEX_TRY(score_attribute(j, (int)c, (enum chex_shortcut_attribute)a, label, parts,
@@ -258,8 +254,7 @@ enum chex_status chex_shortcuts_create(const struct chex_scores *scores,
                                        struct chex_shortcuts **out, struct chex_error *err) {
     struct chex_shortcuts *s = chex_alloc_zeroed(1, sizeof *s);
     struct job j = {.s = s};
-    if (!s)
-        return chex_error_memory(err, "the audit of shortcuts");
+    CHEX_ALLOCATED(s, err, "the audit of shortcuts");
     s->scores = scores;
     enum chex_status st = scores->table->facts ? run(&j, err) : CHEX_OK;
     for (int a = 0; a < CHEX_SHORTCUT_COUNT; a++) {

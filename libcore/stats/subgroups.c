@@ -78,8 +78,7 @@ static enum chex_status measure_rate(const struct work *w, const struct chex_ran
     CHEX_AUTO_FREE struct calls *of_cluster =
         chex_alloc_zeroed(w->clusters.count, sizeof *of_cluster);
     struct chex_proportion p = {0};
-    if (!of_cluster)
-        return chex_error_memory(err, "%zu clusters", w->clusters.count);
+    CHEX_ALLOCATED(of_cluster, err, "%zu clusters", w->clusters.count);
     count_calls(w, r, positives, of_cluster);
     for (size_t k = 0; k < w->clusters.count; k++)
         chex_proportion_add(&p, of_cluster[k].called, of_cluster[k].all);
@@ -261,8 +260,7 @@ enum chex_status chex_subgroups_create(const struct chex_scores *scores,
                                        const struct chex_subgroups_config *config,
                                        struct chex_subgroups **out, struct chex_error *err) {
     struct chex_subgroups *s = chex_alloc_zeroed(1, sizeof *s);
-    if (!s)
-        return chex_error_memory(err, "the subgroups");
+    CHEX_ALLOCATED(s, err, "the subgroups");
     s->scores = scores;
     enum chex_status st = CHEX_OK;
     for (int a = 0; st == CHEX_OK && a < CHEX_ATTRIBUTE_COUNT; a++)

@@ -126,8 +126,7 @@ static enum chex_status fill(struct chex_predictions *u, const struct chex_predi
                              char **ids, const uint32_t *unit_of, enum chex_unit_score score,
                              struct chex_error *err) {
     CHEX_AUTO_FREE size_t *images = chex_alloc_zeroed(u->rows, sizeof *images);
-    if (!images)
-        return chex_error_memory(err, "the units");
+    CHEX_ALLOCATED(images, err, "the units");
     for (size_t i = 0; i < t->rows; i++) {
         const uint32_t k = unit_of[i];
         if (images[k]++ == 0)

@@ -35,8 +35,7 @@ static enum chex_status freeze_matches(const struct chex_net *net, const char *p
 static enum chex_status freeze_all(const struct chex_net *net, const char *patterns, double *scales,
                                    struct chex_error *err) {
     CHEX_AUTO_FREE char *copy = strdup(patterns);
-    if (!copy)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(copy, err, NULL);
     for (char *one, *rest = copy; (one = strsep(&rest, ",")) != NULL;)
         CHEX_TRY(freeze_matches(net, one, scales, err));
     bool trains = false;
@@ -57,8 +56,7 @@ enum chex_status chex_layer_rates(const struct chex_net *net, double decay, cons
     if (!freezes && decay >= 1)
         return CHEX_OK;
     CHEX_AUTO_FREE double *scales = chex_alloc_zeroed((size_t)net->param_total, sizeof *scales);
-    if (!scales)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(scales, err, NULL);
     for (int i = 0; i < net->param_total; i++)
         scales[i] = pow(decay, net->layer - net->params[i].layer);
     if (freezes)

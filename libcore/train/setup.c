@@ -61,8 +61,7 @@ static enum chex_status describe_sets(struct chex_session *s, struct chex_error 
     const size_t count = (size_t)now->sources.count;
     s->members = chex_alloc_zeroed(count, CHEX_MEMBERS_BYTES + 2);
     s->trained_split = chex_alloc_zeroed(count, 16);
-    if (!s->members || !s->trained_split)
-        return chex_error_memory(err, "--data");
+    CHEX_ALLOCATED(s->members && s->trained_split, err, "--data");
     for (size_t i = 0; i < count; i++) {
         char members[CHEX_MEMBERS_BYTES];
         chex_members_text(now->source[i].manifest, members);

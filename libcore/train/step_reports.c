@@ -27,8 +27,7 @@ enum chex_status chex_step_reports_init(struct chex_step_reports *r, int logical
     r->all = chex_alloc_zeroed((size_t)ranks, r->bytes);
     r->epoch_times = chex_alloc_zeroed((size_t)ranks, sizeof *r->epoch_times);
     r->total_times = chex_alloc_zeroed((size_t)ranks, sizeof *r->total_times);
-    if (!r->own || !r->all || !r->epoch_times || !r->total_times)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(r->own && r->all && r->epoch_times && r->total_times, err, NULL);
     r->own_losses = losses_of(r->own);
     return CHEX_OK;
 }

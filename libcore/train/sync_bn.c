@@ -98,8 +98,7 @@ enum chex_status chex_sync_bn_create(struct chex_coll *coll, const struct chex_n
     int from, to;
     chex_reduce_run(logical_ranks, coll->size, coll->rank, &from, &to);
     struct chex_sync_bn *b = chex_alloc_zeroed(1, sizeof *b);
-    if (!b)
-        return chex_error_memory(err, "--sync-bn");
+    CHEX_ALLOCATED(b, err, "--sync-bn");
     b->net = net;
     b->count = to - from;
     for (int i = 0; i < b->count; i++) {
@@ -153,8 +152,7 @@ static enum chex_status copy_state(struct chex_sync_bn *b, struct chex_error *er
     CHEX_AUTO_FREE float *state = chex_alloc_zeroed(b->net->state_count, sizeof *state);
     const enum chex_state_part parts[] = {CHEX_STATE_PARAMS, CHEX_STATE_MOMENT1,
                                           CHEX_STATE_MOMENT2};
-    if (!state)
-        return chex_error_memory(err, "the state of a logical rank");
+    CHEX_ALLOCATED(state, err, "the state of a logical rank");
     for (size_t k = 0; k < CHEX_COUNT(parts); k++) {
         CHEX_TRY(chex_engine_get(b->member[0].engine, parts[k], state, err));
         for (int i = 1; i < b->count; i++)

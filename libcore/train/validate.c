@@ -36,8 +36,7 @@ static enum chex_status score_sources(const struct chex_predictions *table,
     const size_t classes = (size_t)table->classes;
     const int count = selection->sources.count;
     CHEX_AUTO_FREE int8_t *masked = chex_alloc_zeroed(table->rows, classes);
-    if (!masked)
-        return chex_error_memory(err, "the AUROC of each set");
+    CHEX_ALLOCATED(masked, err, "the AUROC of each set");
     for (int i = 0; i < count; i++)
         CHEX_TRY(
             score_source(table, selection, i, masked, aurocs + (size_t)(i + 1) * classes, err));

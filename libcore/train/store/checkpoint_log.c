@@ -28,8 +28,7 @@ enum chex_status chex_checkpoint_log_add(FILE *log, const char *dir,
                     CHEX_FIELD("write_s", rounded(line->write_s)));
     CHEX_AUTO_FREE char *text =
         o ? json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(14)) : NULL;
-    if (!text)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(text, err, NULL);
     return fprintf(log, "%s\n", text) < 0
                ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s/" CHEX_CHECKPOINT_LOG,
                                   dir)

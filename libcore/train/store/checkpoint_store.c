@@ -298,8 +298,7 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
         return CHEX_OK;
     }
     CHEX_AUTO_FREE char *name = aside_name(one->path);
-    if (!name)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(name, err, NULL);
     if (rename(one->path, name) != 0)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s", one->path);
     chex_warn("%s is of step %llu, and the run goes on from step %llu: kept as %s", one->path,
@@ -310,8 +309,7 @@ static enum chex_status set_aside(const struct saved *one, uint64_t step, struct
 static enum chex_status copy_lines(const char *dir, const char *file, struct chex_error *err) {
     const struct chex_path path = chex_path(dir, file);
     CHEX_AUTO_FREE char *name = aside_name(path.text);
-    if (!name)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(name, err, NULL);
     return chex_fs_exists(path.text) ? chex_fs_alias(path.text, name, err) : CHEX_OK;
 }
 

@@ -90,8 +90,7 @@ enum chex_status chex_checkpoint_writer_create(const struct chex_checkpoint_writ
                                                struct chex_checkpoint_writer **out,
                                                struct chex_error *err) {
     struct chex_checkpoint_writer *w = chex_alloc_zeroed(1, sizeof *w);
-    if (!w)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(w, err, NULL);
     w->c = *config;
     pthread_mutex_init(&w->lock, NULL);
     chex_clock_cond_init(&w->changed);

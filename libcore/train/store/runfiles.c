@@ -133,8 +133,7 @@ enum chex_status chex_runfiles_metric(const struct chex_runfiles *f, json_t *obj
     json_auto_t *line = object;
     CHEX_AUTO_FREE char *text =
         line ? json_dumps(line, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9)) : NULL;
-    if (!text)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(text, err, NULL);
     if (fprintf(f->metrics, "%s\n", text) < 0)
         return metrics_fault(f, err);
     return is_epoch(line) && json_array_append(f->epochs, line) != 0 ? chex_error_memory(err, NULL)

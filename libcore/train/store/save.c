@@ -189,8 +189,7 @@ static enum chex_status save(struct chex_session *s, bool best, double hold_s, d
     CHEX_TRY(chex_session_confirm_output(s, err));
     CHEX_TRY(take_snapshot(s, err));
     char *meta = meta_text(s);
-    if (!meta)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(meta, err, NULL);
     about.stall_s = chex_clock_s() - from_s;
     chex_checkpoint_writer_put(s->output.writer, &about, meta, hold_s);
     return CHEX_OK;

@@ -60,8 +60,7 @@ static enum chex_status create_file(struct chex_tfevents *t, const char *dir, co
     do {
         free(t->path);
         t->path = chex_fs_format("%s/events.out.tfevents.%010lld.%s", dir, second++, host);
-        if (!t->path)
-            return chex_error_memory(err, NULL);
+        CHEX_ALLOCATED(t->path, err, NULL);
         t->file = fopen(t->path, "wbxe");
     } while (!t->file && errno == EEXIST);
     return t->file ? CHEX_OK
@@ -71,8 +70,7 @@ static enum chex_status create_file(struct chex_tfevents *t, const char *dir, co
 enum chex_status chex_tfevents_create(const char *dir, const char *host, int64_t first_step,
                                       struct chex_tfevents **out, struct chex_error *err) {
     struct chex_tfevents *t = chex_alloc_zeroed(1, sizeof *t);
-    if (!t)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(t, err, NULL);
     enum chex_status st = create_file(t, dir, host, err);
     if (st == CHEX_OK)
         st = write_head(t, first_step, err);

@@ -350,8 +350,7 @@ static enum chex_status check_engines(struct chex_session *s, struct chex_error 
 static enum chex_status allocate(struct chex_session *s, struct chex_error *err) {
     const size_t size = (size_t)s->size;
     struct chex_pass_audit *a = s->audit = chex_alloc_zeroed(1, sizeof *a);
-    if (!a)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(a, err, NULL);
     a->print_bytes = sizeof *a->prints[0] + (size_t)s->net->param_total * sizeof(uint64_t);
     a->places = chex_alloc_zeroed(size, sizeof *a->places);
     a->nodes = chex_alloc_zeroed(size, sizeof *a->nodes);

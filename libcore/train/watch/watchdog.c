@@ -357,8 +357,7 @@ enum chex_status chex_watchdog_create(struct chex_launch *launch, uint64_t warn_
                                       uint64_t abort_ms, struct chex_watchdog **out,
                                       struct chex_error *err) {
     struct chex_watchdog *w = chex_alloc_zeroed(1, sizeof *w);
-    if (!w)
-        return chex_error_memory(err, NULL);
+    CHEX_ALLOCATED(w, err, NULL);
     w->launch = launch;
     atomic_store(&w->status, CHEX_E_LOST);
     set_limits(w, warn_ms, abort_ms);
