@@ -84,6 +84,24 @@ const char *chex_status_text(enum chex_status status);
             return chex_error_memory(err, __VA_ARGS__);                                            \
     } while (0)
 
+/* `CHEX_AUTO(chex_csv_release) struct chex_csv csv = {0};`: the function gets the address of the
+ * variable when it goes out of scope, so every return releases it. */
+#define CHEX_AUTO(release) __attribute__((cleanup(release)))
+
+/* Defines CLOSE_at(), so that CHEX_AUTO can close what a pointer refers to:
+ *   CHEX_AUTO(chex_set_close_at) struct chex_set *set = NULL; */
+#define CHEX_AUTO_POINTER(type, close)                                                             \
+    static inline void close##_at(type **pointer) { close(*pointer); }
+
+/* Hands over what such a pointer refers to: `*set_out = CHEX_TAKE(set);`. The pointer is NULL
+ * afterwards, so nothing is closed. */
+#define CHEX_TAKE(pointer)                                                                         \
+    __extension__({                                                                                \
+        __typeof__(pointer) chex_taken_ = (pointer);                                               \
+        (pointer) = NULL;                                                                          \
+        chex_taken_;                                                                               \
+    })
+
 /* Elements of an array (not of a pointer). */
 #define CHEX_COUNT(array) (sizeof(array) / sizeof(array)[0])
 

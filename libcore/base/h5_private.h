@@ -7,7 +7,8 @@
  * - Every HDF5 call of the process is between chex_h5_enter() and chex_h5_finish() or
  *   chex_h5_leave(). So a library without thread safety works too. HDF5's own error printing is
  * off.
- * - Ids start as H5I_INVALID_HID and are closed under one `out:` label with chex_h5_close().
+ * - Ids start as H5I_INVALID_HID and are closed by CHEX_AUTO(chex_h5_close_at) or
+ *   chex_h5_close(), before the section ends.
  */
 #ifndef CHEX_BASE_H5_PRIVATE_H
 #define CHEX_BASE_H5_PRIVATE_H
@@ -58,6 +59,7 @@ enum chex_status chex_h5_error(struct chex_error *err, enum chex_status status, 
 /* Closes an id of any kind; ignores negative ids. Close files that were written with
  * chex_h5_file_close, which reports errors. */
 void chex_h5_close(hid_t id);
+static inline void chex_h5_close_at(hid_t *id) { chex_h5_close(*id); } /* for CHEX_AUTO */
 
 /* Opens a file without HDF5's file locks, which fail on some network file systems.
  * - READ: the file is compared with its seal before HDF5 reads it. READ_ANY: it needs none, because

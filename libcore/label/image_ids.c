@@ -54,25 +54,20 @@ static char *plain_path(const char *path) {
 /* Marks the rows that share a file name with another row. */
 static enum chex_status mark_repeated(const struct chex_label_table *t, bool *marks,
                                       bool *repeats_out, struct chex_error *err) {
-    struct chex_label_map map = {0};
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map map = {0};
     *repeats_out = false;
-    for (size_t i = 0, first; st == CHEX_OK && i < t->count; i++) {
-        st = chex_label_map_add(&map, t->rows[i].image_id, i, &first, err);
-        if (st != CHEX_OK || first == i)
-            continue;
-        marks[i] = marks[first] = true;
-        *repeats_out = true;
+    for (size_t i = 0, first; i < t->count; i++) {
+        CHEX_TRY(chex_label_map_add(&map, t->rows[i].image_id, i, &first, err));
+        if (first != i)
+            *repeats_out = marks[i] = marks[first] = true;
     }
-    chex_label_map_release(&map);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status normalize_path(struct chex_label_table *t, struct chex_label_row *row,
                                        struct chex_error *err) {
-    char *plain = plain_path(row->path);
+    CHEX_AUTO_FREE char *plain = plain_path(row->path);
     const char *copy = plain ? chex_labels_copy(t, plain, strlen(plain)) : NULL;
-    free(plain);
     if (!copy)
         return chex_error_memory(err, "%s", t->path);
     row->path = copy;
@@ -150,25 +145,24 @@ static enum chex_status patients_from_folders(struct chex_label_table *t, struct
 
 enum chex_status chex_image_ids_qualify(struct chex_label_table *t, bool *repeats_out,
                                         struct chex_error *err) {
-    bool *marks = chex_alloc_zeroed(t->count, sizeof *marks);
+    CHEX_AUTO_FREE bool *marks = chex_alloc_zeroed(t->count, sizeof *marks);
     if (!marks)
         return chex_error_memory(err, "%s", t->path);
     bool any = false;
-    enum chex_status st = mark_repeated(t, marks, repeats_out, err);
-    for (size_t i = 0; st == CHEX_OK && *repeats_out && i < t->count; i++) {
+    CHEX_TRY(mark_repeated(t, marks, repeats_out, err));
+    for (size_t i = 0; *repeats_out && i < t->count; i++) {
         struct chex_label_row *row = &t->rows[i];
         if (!marks[i] || !is_plain(row))
             continue;
-        st = use_path_as_id(t, row, err);
+        CHEX_TRY(use_path_as_id(t, row, err));
         any = true;
     }
-    for (size_t i = 0; st == CHEX_OK && any && i < t->count; i++)
+    for (size_t i = 0; any && i < t->count; i++)
         if (marks[i] && is_plain(&t->rows[i])) {
             share_bare_name(t, i);
             break; /* one pair of equal ids is enough for the refusal */
         }
-    free(marks);
-    return st == CHEX_OK && any ? patients_from_folders(t, err) : st;
+    return any ? patients_from_folders(t, err) : CHEX_OK;
 }
 
 /* ---- finding rows ---- */
@@ -216,19 +210,13 @@ static enum chex_status list_paths(struct chex_image_ids *ids, struct chex_error
 
 enum chex_status chex_image_ids_create(const struct chex_label_table *table,
                                        struct chex_image_ids **ids_out, struct chex_error *err) {
-    struct chex_image_ids *ids = calloc(1, sizeof *ids);
-    enum chex_status st = ids ? CHEX_OK : chex_error_memory(err, "%s", table->path);
-    if (st == CHEX_OK)
-        ids->table = table;
-    if (st == CHEX_OK)
-        st = chex_labels_index(table, &ids->map, err);
-    if (st == CHEX_OK)
-        st = list_paths(ids, err);
-    if (st != CHEX_OK) {
-        chex_image_ids_destroy(ids);
-        return st;
-    }
-    *ids_out = ids;
+    CHEX_AUTO(chex_image_ids_destroy_at) struct chex_image_ids *ids = calloc(1, sizeof *ids);
+    if (!ids)
+        return chex_error_memory(err, "%s", table->path);
+    ids->table = table;
+    CHEX_TRY(chex_labels_index(table, &ids->map, err));
+    CHEX_TRY(list_paths(ids, err));
+    *ids_out = CHEX_TAKE(ids);
     return CHEX_OK;
 }
 
@@ -298,9 +286,8 @@ const struct chex_label_row *chex_image_ids_find(const struct chex_image_ids *id
     if (!is_plain(named) && !is_path(named))
         return by_id(ids, named->image_id);
     if (ids->path_count) {
-        char *plain = plain_path(named->path);
+        CHEX_AUTO_FREE char *plain = plain_path(named->path);
         row = plain ? find_path(ids, plain, rival_out) : NULL;
-        free(plain);
     }
     if (row)
         return row;

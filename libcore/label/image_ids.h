@@ -31,6 +31,7 @@ struct chex_image_ids;
 enum chex_status chex_image_ids_create(const struct chex_label_table *table,
                                        struct chex_image_ids **ids_out, struct chex_error *err);
 void chex_image_ids_destroy(struct chex_image_ids *ids); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_image_ids, chex_image_ids_destroy)
 
 /* Returns the row of the table for a row of a list of names; NULL if there is none.
  * - A path matches if one of the two paths ends in the other one.

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "label/labels_format.h"
 #include "label/table_file.h"
@@ -35,17 +36,12 @@ const char *chex_label_format_mined(const char *name) {
 /* Creates a table with path and text, without rows. */
 static enum chex_status open_table(const char *path, struct chex_label_table **table_out,
                                    size_t *size_out, struct chex_error *err) {
-    struct chex_label_table *t = NULL;
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *t = NULL;
     CHEX_TRY(chex_labels_new(path, &t, err));
-    enum chex_status st = chex_table_read(path, CHEX_LABELS_MAX_BYTES, &t->text, size_out, err);
-    if (st == CHEX_OK && t->text[strspn(t->text, " \t\r\n")] == '\0' &&
-        strlen(t->text) == *size_out)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: empty file", path);
-    if (st != CHEX_OK) {
-        chex_labels_free(t);
-        return st;
-    }
-    *table_out = t;
+    CHEX_TRY(chex_table_read(path, CHEX_LABELS_MAX_BYTES, &t->text, size_out, err));
+    if (t->text[strspn(t->text, " \t\r\n")] == '\0' && strlen(t->text) == *size_out)
+        return chex_error_set(err, CHEX_E_DATA, "%s: empty file", path);
+    *table_out = CHEX_TAKE(t);
     return CHEX_OK;
 }
 
@@ -146,54 +142,39 @@ static enum chex_status choose_format(const struct chex_label_table *t, const ch
                                       const char *columns, char *why, size_t why_size,
                                       const struct chex_label_format **format_out,
                                       struct chex_error *err) {
-    char *line = first_line(t->text), *copy = line ? strdup(line) : NULL;
-    struct chex_csv csv = {0};
+    CHEX_AUTO_FREE char *line = first_line(t->text), *copy = line ? strdup(line) : NULL;
+    CHEX_AUTO(chex_csv_release) struct chex_csv csv = {0};
     struct chex_error fault = {0};
-    enum chex_status st = CHEX_OK;
-    if (!copy) {
-        st = chex_error_memory(err, "%s", t->path);
-    } else {
-        chex_csv_init(&csv, t->path, copy, strlen(copy));
-        struct chex_label_header h = {.line = line};
-        if (chex_csv_header(&csv, &fault) == CHEX_OK)
-            h.names = csv.names, h.count = csv.name_count;
-        else
-            h.fault = fault.text;
-        st = choose(t->path, &h, name, columns, why, why_size, format_out, err);
-    }
-    chex_csv_release(&csv);
-    free(copy);
-    free(line);
-    return st;
+    if (!copy)
+        return chex_error_memory(err, "%s", t->path);
+    chex_csv_init(&csv, t->path, copy, strlen(copy));
+    struct chex_label_header h = {.line = line};
+    if (chex_csv_header(&csv, &fault) == CHEX_OK)
+        h.names = csv.names, h.count = csv.name_count;
+    else
+        h.fault = fault.text;
+    return choose(t->path, &h, name, columns, why, why_size, format_out, err);
 }
 
 /* ---- loading ---- */
 
 enum chex_status chex_labels_load(const char *path, const char *format, const char *columns,
                                   struct chex_label_table **table_out, struct chex_error *err) {
-    struct chex_label_table *t = NULL;
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *t = NULL;
+    CHEX_AUTO(chex_csv_release) struct chex_csv csv = {0};
     size_t size;
     const struct chex_label_format *chosen = NULL;
     char why[160] = "";
     CHEX_TRY(open_table(path, &t, &size, err));
-    enum chex_status st = choose_format(t, format, columns, why, sizeof why, &chosen, err);
-    if (st == CHEX_OK) {
-        t->format = chosen->name;
-        struct chex_csv csv;
-        chex_csv_init(&csv, path, t->text, size);
-        snprintf(t->detected, sizeof t->detected, "%s (%s%s%s)", chosen->name, why,
-                 csv.separator == ',' ? "" : ", fields separated by ",
-                 csv.separator == ',' ? "" : chex_csv_separators(&csv));
-        st = chosen->parse(t, &(struct chex_label_input){t->text, size, &csv, columns}, err);
-        chex_csv_release(&csv);
-    }
-    if (st == CHEX_OK)
-        st = chex_labels_finish(t, err);
-    if (st != CHEX_OK) {
-        chex_labels_free(t);
-        return st;
-    }
-    *table_out = t;
+    CHEX_TRY(choose_format(t, format, columns, why, sizeof why, &chosen, err));
+    t->format = chosen->name;
+    chex_csv_init(&csv, path, t->text, size);
+    snprintf(t->detected, sizeof t->detected, "%s (%s%s%s)", chosen->name, why,
+             csv.separator == ',' ? "" : ", fields separated by ",
+             csv.separator == ',' ? "" : chex_csv_separators(&csv));
+    CHEX_TRY(chosen->parse(t, &(struct chex_label_input){t->text, size, &csv, columns}, err));
+    CHEX_TRY(chex_labels_finish(t, err));
+    *table_out = CHEX_TAKE(t);
     return CHEX_OK;
 }
 
@@ -216,7 +197,7 @@ static enum chex_status add_name(struct chex_label_table *t, char *line, size_t 
 
 enum chex_status chex_labels_load_names(const char *path, struct chex_label_table **table_out,
                                         struct chex_error *err) {
-    struct chex_label_table *t = NULL;
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *t = NULL;
     size_t size, number = 0;
     CHEX_TRY(open_table(path, &t, &size, err));
     t->format = "names";
@@ -224,15 +205,9 @@ enum chex_status chex_labels_load_names(const char *path, struct chex_label_tabl
     t->class_count = 0;
     snprintf(t->detected, sizeof t->detected, "names (one file name a line)");
     char *at = t->text + (strncmp(t->text, "\xEF\xBB\xBF", 3) ? 0 : 3), *end = t->text + size;
-    enum chex_status st = CHEX_OK;
-    for (char *line; st == CHEX_OK && (line = chex_labels_next_line(&at, end));)
-        st = add_name(t, line, ++number, err);
-    if (st == CHEX_OK)
-        st = chex_labels_finish(t, err);
-    if (st != CHEX_OK) {
-        chex_labels_free(t);
-        return st;
-    }
-    *table_out = t;
+    for (char *line; (line = chex_labels_next_line(&at, end));)
+        CHEX_TRY(add_name(t, line, ++number, err));
+    CHEX_TRY(chex_labels_finish(t, err));
+    *table_out = CHEX_TAKE(t);
     return CHEX_OK;
 }

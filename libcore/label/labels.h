@@ -83,6 +83,7 @@ enum chex_status chex_labels_load_names(const char *path, struct chex_label_tabl
                                         struct chex_error *err);
 
 void chex_labels_free(struct chex_label_table *table); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_label_table, chex_labels_free)
 
 /* Names of the formats, "auto" first, NULL at the end: for option tables. */
 extern const char *const chex_label_format_names[];

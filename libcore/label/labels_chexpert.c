@@ -94,29 +94,25 @@ static enum chex_status parse_row(struct chex_label_table *t, const struct chex_
     return chex_label_flags_read(&l->flags, csv, labels, err);
 }
 
-static enum chex_status parse_records(struct chex_label_table *t, struct chex_csv *csv,
-                                      struct layout *l, struct chex_error *err) {
+static void release(struct layout *l) { chex_label_flags_release(&l->flags); }
+
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
+                              struct chex_error *err) {
+    CHEX_AUTO(release) struct layout l = {0};
+    struct chex_csv *csv = input->csv;
     CHEX_TRY(chex_csv_header(csv, err));
     for (int c = 0; c < COLUMNS; c++)
-        CHEX_TRY(chex_csv_find(csv, column_names[c], c == PATH ? EXPECTS : NULL, &l->at[c], err));
-    CHEX_TRY(chex_label_flags_init(&l->flags, t, csv, chex_class_chexpert, CHEX_CHEXPERT_COUNT,
+        CHEX_TRY(chex_csv_find(csv, column_names[c], c == PATH ? EXPECTS : NULL, &l.at[c], err));
+    CHEX_TRY(chex_label_flags_init(&l.flags, t, csv, chex_class_chexpert, CHEX_CHEXPERT_COUNT,
                                    EXPECTS, err));
-    CHEX_TRY(chex_label_flags_list_ignored(&l->flags, t, &chex_label_format_chexpert, csv, l->at,
+    CHEX_TRY(chex_label_flags_list_ignored(&l.flags, t, &chex_label_format_chexpert, csv, l.at,
                                            COLUMNS, err));
     for (bool more;;) {
         CHEX_TRY(chex_csv_row(csv, &more, err));
         if (!more)
             return CHEX_OK;
-        CHEX_TRY(parse_row(t, csv, l, err));
+        CHEX_TRY(parse_row(t, csv, &l, err));
     }
-}
-
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
-                              struct chex_error *err) {
-    struct layout layout = {0};
-    enum chex_status st = parse_records(t, input->csv, &layout, err);
-    chex_label_flags_release(&layout.flags);
-    return st;
 }
 
 const struct chex_label_format chex_label_format_chexpert = {

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "label/labels_format.h"
 
@@ -49,6 +50,13 @@ struct layout {
     struct chex_label_flags flags; /* used if there is no column of findings */
     size_t *class_of;
 };
+
+static void release(struct layout *l) {
+    chex_label_flags_release(&l->flags);
+    free(l->class_names);
+    free(l->class_of);
+    free(l->spec);
+}
 
 /* Returns the name of the column that has the role's own name; NULL if there is none. */
 static const char *own_column(char *const *names, size_t count, int role) {
@@ -160,7 +168,7 @@ static enum chex_status guess_columns(const struct layout *l, struct chex_label_
                                       const struct chex_csv *csv, int *columns, size_t *count_out,
                                       int *empty_out, struct chex_error *err) {
     size_t others = 0, count = 0;
-    int *other = calloc(csv->name_count, sizeof *other);
+    CHEX_AUTO_FREE int *other = calloc(csv->name_count, sizeof *other);
     if (!other)
         return chex_error_memory(err, "%s", t->path);
     for (size_t i = 0; i < csv->name_count; i++)
@@ -173,7 +181,6 @@ static enum chex_status guess_columns(const struct layout *l, struct chex_label_
             columns[count++] = (int)i;
         next += found;
     }
-    free(other);
     *count_out = count;
     return st;
 }
@@ -209,16 +216,14 @@ static enum chex_status list_classes(struct layout *l, struct chex_label_table *
             l->class_names[l->class_name_count++] = w;
         return l->class_name_count ? CHEX_OK : missing(csv, LABELS, err);
     }
-    int empty = -1, *columns = calloc(capacity, sizeof *columns);
+    CHEX_AUTO_FREE int *columns = calloc(capacity, sizeof *columns);
+    int empty = -1;
     if (!columns)
         return chex_error_memory(err, "%s", t->path);
-    enum chex_status st = guess_columns(l, t, csv, columns, &l->class_name_count, &empty, err);
+    CHEX_TRY(guess_columns(l, t, csv, columns, &l->class_name_count, &empty, err));
     for (size_t i = 0; i < l->class_name_count; i++)
         l->class_names[i] = csv->names[columns[i]];
-    free(columns);
-    if (st == CHEX_OK && !l->class_name_count)
-        st = no_labels(csv, empty, err);
-    return st;
+    return l->class_name_count ? CHEX_OK : no_labels(csv, empty, err);
 }
 
 static enum chex_status find_classes(struct layout *l, struct chex_label_table *t,
@@ -291,17 +296,11 @@ static enum chex_status parse_records(struct chex_label_table *t, struct chex_cs
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    struct layout l = {.spec = strdup(input->columns ? input->columns : "")};
+    CHEX_AUTO(release) struct layout l = {.spec = strdup(input->columns ? input->columns : "")};
     if (!l.spec)
         return chex_error_memory(err, "%s", t->path);
-    enum chex_status st = parse_spec(&l, input->columns, err);
-    if (st == CHEX_OK)
-        st = parse_records(t, input->csv, &l, err);
-    chex_label_flags_release(&l.flags);
-    free(l.class_names);
-    free(l.class_of);
-    free(l.spec);
-    return st;
+    CHEX_TRY(parse_spec(&l, input->columns, err));
+    return parse_records(t, input->csv, &l, err);
 }
 
 const struct chex_label_format chex_label_format_csv = {

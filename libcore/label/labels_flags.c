@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "label/labels_format.h"
 
@@ -14,20 +15,15 @@ enum chex_status chex_label_flags_init(struct chex_label_flags *flags,
                                        struct chex_label_table *table, const struct chex_csv *csv,
                                        const char *const *names, size_t count, const char *expects,
                                        struct chex_error *err) {
-    struct chex_label_flags f = {.count = count};
-    f.column = calloc(count ? count : 1, sizeof *f.column);
-    f.class_of = calloc(count ? count : 1, sizeof *f.class_of);
-    enum chex_status st =
-        f.column && f.class_of ? CHEX_OK : chex_error_memory(err, "%s", table->path);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++)
-        st = chex_csv_find(csv, names[i], expects, &f.column[i], err);
-    if (st == CHEX_OK)
-        st = chex_labels_set_classes(table, names, count, f.class_of, err);
-    if (st == CHEX_OK)
-        *flags = f;
-    else
-        chex_label_flags_release(&f);
-    return st;
+    CHEX_AUTO_FREE int *column = chex_alloc_zeroed(count, sizeof *column);
+    CHEX_AUTO_FREE size_t *class_of = chex_alloc_zeroed(count, sizeof *class_of);
+    if (!column || !class_of)
+        return chex_error_memory(err, "%s", table->path);
+    for (size_t i = 0; i < count; i++)
+        CHEX_TRY(chex_csv_find(csv, names[i], expects, &column[i], err));
+    CHEX_TRY(chex_labels_set_classes(table, names, count, class_of, err));
+    *flags = (struct chex_label_flags){count, CHEX_TAKE(column), CHEX_TAKE(class_of)};
+    return CHEX_OK;
 }
 
 void chex_label_flags_release(struct chex_label_flags *flags) {
@@ -50,15 +46,13 @@ enum chex_status chex_label_flags_list_ignored(const struct chex_label_flags *fl
                                                const struct chex_label_format *format,
                                                const struct chex_csv *csv, const int *at,
                                                size_t count, struct chex_error *err) {
-    int *used = calloc(count + flags->count, sizeof *used);
+    CHEX_AUTO_FREE int *used = calloc(count + flags->count, sizeof *used);
     if (!used)
         return chex_error_memory(err, "%s", t->path);
     memcpy(used, at, count * sizeof *used);
     if (flags->count)
         memcpy(used + count, flags->column, flags->count * sizeof *used);
-    enum chex_status st = chex_labels_list_ignored(t, format, csv, used, count + flags->count, err);
-    free(used);
-    return st;
+    return chex_labels_list_ignored(t, format, csv, used, count + flags->count, err);
 }
 
 /* ---- detection of one-hot columns ---- */
@@ -137,26 +131,21 @@ enum chex_status chex_label_flags_guess(struct chex_label_table *t, const struct
     *empty_out = -1;
     if (*count == 0)
         return CHEX_OK;
-    struct column *found = calloc(*count, sizeof *found);
+    CHEX_AUTO_FREE struct column *found = calloc(*count, sizeof *found);
     const size_t size = (size_t)(csv->end - csv->at);
-    char *copy = malloc(size + 1); /* the parser changes the text */
-    enum chex_status st = found && copy ? CHEX_OK : chex_error_memory(err, "%s", t->path);
-    if (st == CHEX_OK) {
-        memcpy(copy, csv->at, size + 1);
-        struct chex_csv rows = {.path = csv->path,
-                                .separator = csv->separator,
-                                .at = copy,
-                                .end = copy + size,
-                                .next_line = csv->next_line,
-                                .names = csv->names,
-                                .name_count = csv->name_count};
-        st = scan_rows(&rows, columns, *count, found, err);
-        if (st == CHEX_OK)
-            st = keep_flags(t, csv, columns, count, found, empty_out, err);
-        rows.names = NULL; /* owned by the caller */
-        chex_csv_release(&rows);
-    }
-    free(copy);
-    free(found);
-    return st;
+    CHEX_AUTO_FREE char *copy = malloc(size + 1); /* the parser changes the text */
+    if (!found || !copy)
+        return chex_error_memory(err, "%s", t->path);
+    memcpy(copy, csv->at, size + 1);
+    struct chex_csv rows = {.path = csv->path,
+                            .separator = csv->separator,
+                            .at = copy,
+                            .end = copy + size,
+                            .next_line = csv->next_line,
+                            .names = csv->names, /* owned by the caller */
+                            .name_count = csv->name_count};
+    const enum chex_status st = scan_rows(&rows, columns, *count, found, err);
+    free(rows.fields);
+    CHEX_TRY(st);
+    return keep_flags(t, csv, columns, count, found, empty_out, err);
 }

@@ -256,16 +256,13 @@ static enum chex_status read_split(struct join *j, const struct chex_label_map *
 }
 
 static enum chex_status read_splits(struct join *j, bool *there_out, struct chex_error *err) {
-    struct chex_label_map rows = {0};
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map rows = {0};
     CHEX_TRY(find_beside(j->table, "split", &j->split, there_out, err));
     if (!*there_out)
         return CHEX_OK;
     CHEX_TRY(open_file(&j->split, err));
-    enum chex_status st = chex_labels_index(j->table, &rows, err);
-    if (st == CHEX_OK)
-        st = read_split(j, &rows, err);
-    chex_label_map_release(&rows);
-    return st;
+    CHEX_TRY(chex_labels_index(j->table, &rows, err));
+    return read_split(j, &rows, err);
 }
 
 static void describe(const struct join *j, bool splits) {
@@ -286,25 +283,23 @@ static void describe(const struct join *j, bool splits) {
                  at ? "; " : "", j->unsplit, j->unsplit == 1 ? " is" : "s are");
 }
 
-static enum chex_status join(struct join *j, struct chex_error *err) {
-    bool splits = false;
-    CHEX_TRY(read_studies(j, err));
-    CHEX_TRY(read_images(j, err));
-    CHEX_TRY(read_splits(j, &splits, err));
-    describe(j, splits);
-    return CHEX_OK;
+static void release(struct join *j) {
+    chex_label_map_release(&j->studies);
+    chex_label_flags_release(&j->flags);
+    close_file(&j->meta);
+    close_file(&j->split);
+    free(j->study);
 }
 
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    struct join j = {.table = t, .labels = input->csv};
-    enum chex_status st = join(&j, err);
-    chex_label_map_release(&j.studies);
-    chex_label_flags_release(&j.flags);
-    close_file(&j.meta);
-    close_file(&j.split);
-    free(j.study);
-    return st;
+    CHEX_AUTO(release) struct join j = {.table = t, .labels = input->csv};
+    bool splits = false;
+    CHEX_TRY(read_studies(&j, err));
+    CHEX_TRY(read_images(&j, err));
+    CHEX_TRY(read_splits(&j, &splits, err));
+    describe(&j, splits);
+    return CHEX_OK;
 }
 
 const struct chex_label_format chex_label_format_mimic = {

@@ -205,8 +205,15 @@ static void warn_of_others(struct chex_label_table *t, struct totals *totals) {
                          totals->unstated == 1 ? " states" : "s state");
 }
 
-static enum chex_status parse_rows(struct chex_label_table *t, struct chex_csv *csv,
-                                   struct totals *totals, struct chex_error *err) {
+static void release(struct totals *totals) {
+    chex_label_map_release(&totals->names);
+    free(totals->other);
+}
+
+static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
+                              struct chex_error *err) {
+    CHEX_AUTO(release) struct totals totals = {0};
+    struct chex_csv *csv = input->csv;
     int at[COLUMNS];
     CHEX_TRY(chex_csv_header(csv, err));
     for (int c = 0; c < COLUMNS; c++)
@@ -216,20 +223,11 @@ static enum chex_status parse_rows(struct chex_label_table *t, struct chex_csv *
         CHEX_TRY(chex_csv_row(csv, &more, err));
         if (!more)
             break;
-        CHEX_TRY(parse_row(t, csv, at, totals, err));
+        CHEX_TRY(parse_row(t, csv, at, &totals, err));
     }
-    if (totals->others || totals->unstated)
-        warn_of_others(t, totals);
+    if (totals.others || totals.unstated)
+        warn_of_others(t, &totals);
     return CHEX_OK;
-}
-
-static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
-                              struct chex_error *err) {
-    struct totals totals = {0};
-    const enum chex_status st = parse_rows(t, input->csv, &totals, err);
-    chex_label_map_release(&totals.names);
-    free(totals.other);
-    return st;
 }
 
 static const char *const unread[] = {"ImageDir",

@@ -181,14 +181,11 @@ enum chex_status chex_labels_set_classes(struct chex_label_table *t, const char 
     if (count == 0 || count > CHEX_MAX_CLASSES)
         return chex_error_set(err, CHEX_E_DATA, "%s: line 1: %zu findings, expected 1 to %d",
                               t->path, count, (int)CHEX_MAX_CLASSES);
-    struct naming *n = calloc(count, sizeof *n);
+    CHEX_AUTO_FREE struct naming *n = calloc(count, sizeof *n);
     if (!n)
         return chex_error_memory(err, "%s", t->path);
-    enum chex_status st = name_classes(t, names, count, n, err);
-    if (st == CHEX_OK)
-        st = put_classes(t, n, count, class_of_out, err);
-    free(n);
-    return st;
+    CHEX_TRY(name_classes(t, names, count, n, err));
+    return put_classes(t, n, count, class_of_out, err);
 }
 
 /* ---- columns that are not read ---- */
@@ -209,7 +206,8 @@ enum chex_status chex_labels_list_ignored(struct chex_label_table *t,
                                           const struct chex_csv *csv, const int *used, size_t count,
                                           struct chex_error *err) {
     enum { SHOWN = 20 };
-    char *list = NULL, name[64];
+    CHEX_AUTO_FREE char *list = NULL;
+    char name[64];
     size_t size = 0, ignored = 0;
     FILE *f = open_memstream(&list, &size);
     if (!f)
@@ -220,11 +218,9 @@ enum chex_status chex_labels_list_ignored(struct chex_label_table *t,
                     chex_text_printable(csv->names[i], name, sizeof name));
     if (ignored > SHOWN)
         fprintf(f, " and %zu more", ignored - SHOWN);
-    bool failed = fclose(f) != 0;
-    if (!failed && ignored)
-        failed = !(t->ignored = chex_labels_copy(t, list, size));
-    free(list);
-    return failed ? chex_error_memory(err, "%s", t->path) : CHEX_OK;
+    if (fclose(f) != 0 || (ignored && !(t->ignored = chex_labels_copy(t, list, size))))
+        return chex_error_memory(err, "%s", t->path);
+    return CHEX_OK;
 }
 
 /* ---- images ---- */
@@ -340,14 +336,11 @@ enum chex_status chex_labels_index(const struct chex_label_table *t, struct chex
 
 enum chex_status chex_labels_count_patients(const struct chex_label_table *t, size_t *count_out,
                                             struct chex_error *err) {
-    struct chex_label_map map = {0};
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0, first; st == CHEX_OK && i < t->count; i++)
-        st = chex_label_map_add(&map, t->rows[i].patient_id, i, &first, err);
-    if (st == CHEX_OK)
-        *count_out = map.count;
-    chex_label_map_release(&map);
-    return st;
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map map = {0};
+    for (size_t i = 0, first; i < t->count; i++)
+        CHEX_TRY(chex_label_map_add(&map, t->rows[i].patient_id, i, &first, err));
+    *count_out = map.count;
+    return CHEX_OK;
 }
 
 /* Refuses ids that a shard cannot store, and control characters, which could reach a terminal. */
@@ -396,7 +389,7 @@ static enum chex_status check_encoding(const struct chex_label_table *t, struct 
 }
 
 enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_error *err) {
-    struct chex_label_map map = {0};
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map map = {0};
     if (t->count == 0)
         return chex_error_set(err, CHEX_E_DATA, "%s: no rows, expected at least one image",
                               t->path);
@@ -407,7 +400,5 @@ enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_erro
     CHEX_TRY(chex_image_ids_qualify(t, &repeats, err));
     CHEX_TRY(check_ids(t, err));
     CHEX_TRY(check_encoding(t, err));
-    enum chex_status st = repeats ? index_rows(t, &map, true, err) : CHEX_OK;
-    chex_label_map_release(&map);
-    return st;
+    return repeats ? index_rows(t, &map, true, err) : CHEX_OK;
 }

@@ -186,35 +186,32 @@ static enum chex_status read_boxes(struct votes *v, char *copy, size_t size,
     return read_rows(v, err);
 }
 
+static void release(struct votes *v) {
+    chex_csv_release(&v->csv);
+    chex_label_flags_release(&v->flags);
+    chex_label_map_release(&v->images);
+    chex_label_map_release(&v->readers);
+    chex_label_map_release(&v->names);
+    free(v->vote);
+}
+
 static enum chex_status parse(struct chex_label_table *t, const struct chex_label_input *input,
                               struct chex_error *err) {
-    struct votes v = {.table = t};
-    char *first = malloc(input->size + 1);
+    CHEX_AUTO_FREE char *first = malloc(input->size + 1);
+    CHEX_AUTO(release) struct votes v = {.table = t};
     if (!first)
         return chex_error_memory(err, "%s", t->path);
     memcpy(first, input->text, input->size + 1);
     /* Rows point into the text that is parsed last. So the first pass uses `first`. */
     chex_csv_init(&v.csv, t->path, first, input->size);
-    enum chex_status st = read_header(&v, err);
-    if (st == CHEX_OK && v.finding < 0) {
-        chex_csv_release(&v.csv);
-        chex_csv_init(&v.csv, t->path, input->text, input->size);
-        st = read_header(&v, err);
-        if (st == CHEX_OK)
-            st = find_findings(&v, err);
-        if (st == CHEX_OK)
-            st = read_rows(&v, err);
-    } else if (st == CHEX_OK) {
-        st = read_boxes(&v, input->text, input->size, err);
-    }
+    CHEX_TRY(read_header(&v, err));
+    if (v.finding >= 0)
+        return read_boxes(&v, input->text, input->size, err);
     chex_csv_release(&v.csv);
-    chex_label_flags_release(&v.flags);
-    chex_label_map_release(&v.images);
-    chex_label_map_release(&v.readers);
-    chex_label_map_release(&v.names);
-    free(v.vote);
-    free(first);
-    return st;
+    chex_csv_init(&v.csv, t->path, input->text, input->size);
+    CHEX_TRY(read_header(&v, err));
+    CHEX_TRY(find_findings(&v, err));
+    return read_rows(&v, err);
 }
 
 static const char *const unread[] = {"class_id", "x_min", "y_min", "x_max", "y_max", NULL};

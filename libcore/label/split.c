@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/rng.h"
@@ -128,7 +129,7 @@ static size_t patient_end(const struct member *m, size_t count, size_t from) {
 static enum chex_status cut(const struct chex_label_table *t, enum chex_split which,
                             const struct chex_fractions *f, uint64_t seed, enum chex_split *split,
                             struct chex_error *err) {
-    struct member *m = NULL;
+    CHEX_AUTO_FREE struct member *m = NULL;
     size_t count = 0;
     CHEX_TRY(sort_by_patient(t, split, which, &seed, &m, &count, err));
     double test_end = f->test * (double)count, val_end = (f->test + f->val) * (double)count;
@@ -144,7 +145,6 @@ static enum chex_status cut(const struct chex_label_table *t, enum chex_split wh
         for (size_t i = from; i < to; i++)
             split[m[i].row] = s;
     }
-    free(m);
     return CHEX_OK;
 }
 
@@ -196,6 +196,11 @@ struct list_use {
     size_t names[CHEX_SPLIT_COUNT];     // number of names in each list
 };
 
+static void release(struct list_use *use) {
+    chex_image_ids_destroy(use->ids);
+    chex_image_ids_destroy(use->dropped);
+}
+
 static void keep_first(char *out, size_t size, const char *id) {
     if (!out[0])
         snprintf(out, size, "%s", id);
@@ -242,13 +247,11 @@ static enum chex_status use_list(struct list_use *use, const char *path, enum ch
                                  struct chex_error *err) {
     if (!path)
         return CHEX_OK;
-    struct chex_label_table *names = NULL;
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *names = NULL;
     CHEX_TRY(chex_labels_load_names(path, &names, err));
     use->path[which] = path;
     use->names[which] = names->count;
-    enum chex_status st = use_names(use, names, which, err);
-    chex_labels_free(names);
-    return st;
+    return use_names(use, names, which, err);
 }
 
 /* The patients with rows in two splits. */
@@ -271,7 +274,7 @@ static void record_shared(struct list_use *use, struct shared *shared, const cha
  * the last of its splits (train < val < test). */
 static enum chex_status find_shared(struct list_use *use, bool drop, struct shared *shared,
                                     struct chex_error *err) {
-    struct member *m = NULL;
+    CHEX_AUTO_FREE struct member *m = NULL;
     size_t n = 0;
     CHEX_TRY(sort_by_patient(use->table, use->split, CHEX_ALL, NULL, &m, &n, err));
     for (size_t from = 0, to; from < n; from = to) {
@@ -291,7 +294,6 @@ static enum chex_status find_shared(struct list_use *use, bool drop, struct shar
                 shared->images++;
             }
     }
-    free(m);
     return CHEX_OK;
 }
 
@@ -319,24 +321,16 @@ static enum chex_status judge_shared(struct list_use *use, enum chex_shared_pati
 static enum chex_status find_lists(const struct chex_label_table *t, char **train_out,
                                    char **test_out, struct chex_error *err) {
     int dir = (int)(chex_fs_name(t->path) - t->path);
-    char *train = chex_fs_format("%.*strain_val_list.txt", dir, t->path);
-    char *test = chex_fs_format("%.*stest_list.txt", dir, t->path);
-    enum chex_status st = CHEX_OK;
-    if (!train || !test)
-        st = chex_error_memory(err, "splits");
-    else if (!chex_fs_exists(train) || !chex_fs_exists(test))
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "official split: no %s beside the label file; give the lists by "
-                            "--train-list, --val-list and --test-list, or split at random by "
-                            "patient with --split patient",
-                            chex_fs_exists(train) ? test : train);
-    if (st != CHEX_OK) {
-        free(train);
-        free(test);
-        return st;
-    }
-    *train_out = train;
-    *test_out = test;
+    *train_out = chex_fs_format("%.*strain_val_list.txt", dir, t->path);
+    *test_out = chex_fs_format("%.*stest_list.txt", dir, t->path);
+    if (!*train_out || !*test_out)
+        return chex_error_memory(err, "splits");
+    if (!chex_fs_exists(*train_out) || !chex_fs_exists(*test_out))
+        return chex_error_set(err, CHEX_E_DATA,
+                              "official split: no %s beside the label file; give the lists by "
+                              "--train-list, --val-list and --test-list, or split at random by "
+                              "patient with --split patient",
+                              chex_fs_exists(*train_out) ? *test_out : *train_out);
     return CHEX_OK;
 }
 
@@ -430,44 +424,34 @@ static enum chex_status index_table(struct list_use *use, struct chex_error *err
 static enum chex_status use_lists(struct list_use *use, const struct chex_split_lists *lists,
                                   const char *train, const char *test, bool given,
                                   struct chex_error *err) {
-    enum chex_status st = index_table(use, err);
-    if (st == CHEX_OK)
-        st = use_list(use, train, CHEX_TRAIN, err);
-    if (st == CHEX_OK)
-        st = use_list(use, lists->val, CHEX_VAL, err);
-    if (st == CHEX_OK)
-        st = use_list(use, test, CHEX_TEST, err);
-    chex_image_ids_destroy(use->ids);
-    chex_image_ids_destroy(use->dropped);
-    use->ids = use->dropped = NULL;
-    return st != CHEX_OK ? st
-                         : finish_official(use, lists, given ? "" : check_nih_counts(use), err);
+    CHEX_TRY(index_table(use, err));
+    CHEX_TRY(use_list(use, train, CHEX_TRAIN, err));
+    CHEX_TRY(use_list(use, lists->val, CHEX_VAL, err));
+    CHEX_TRY(use_list(use, test, CHEX_TEST, err));
+    return finish_official(use, lists, given ? "" : check_nih_counts(use), err);
 }
 
 enum chex_status chex_split_official(const struct chex_label_table *table,
                                      const struct chex_split_lists *lists,
                                      enum chex_split *split_out,
                                      struct chex_split_report *report_out, struct chex_error *err) {
-    char *train = NULL, *test = NULL;
-    struct list_use use = {.table = table, .split = split_out};
+    CHEX_AUTO_FREE char *train = NULL, *test = NULL;
+    CHEX_AUTO(release) struct list_use use = {.table = table, .split = split_out};
     CHEX_TRY(check_fractions(&lists->fractions, err));
     bool given = lists->train || lists->val || lists->test;
     if (lists->val && !lists->train)
         return chex_error_set(err, CHEX_E_USAGE, "--val-list %s needs --train-list", lists->val);
     for (size_t i = 0; i < table->count; i++)
         split_out[i] = CHEX_SPLIT_UNUSED;
-    enum chex_status st;
     if (given) {
-        st = use_lists(&use, lists, lists->train, lists->test, true, err);
+        CHEX_TRY(use_lists(&use, lists, lists->train, lists->test, true, err));
     } else if (table->split_from) {
-        st = use_stated(&use, lists, err);
+        CHEX_TRY(use_stated(&use, lists, err));
     } else {
         CHEX_TRY(find_lists(table, &train, &test, err));
-        st = use_lists(&use, lists, train, test, false, err);
+        CHEX_TRY(use_lists(&use, lists, train, test, false, err));
     }
-    if (st == CHEX_OK && report_out)
+    if (report_out)
         *report_out = use.report;
-    free(train);
-    free(test);
-    return st;
+    return CHEX_OK;
 }

@@ -18,6 +18,8 @@ struct text {
     uint64_t limit; /* largest size */
 };
 
+static void release(struct text *t) { free(t->data); }
+
 static enum chex_status append(struct text *t, const char *path, const uint8_t *data, size_t bytes,
                                struct chex_error *err) {
     if (bytes > t->limit - t->size)
@@ -110,21 +112,15 @@ static enum chex_status refuse_other(const char *path, const struct text *t,
 
 enum chex_status chex_table_read(const char *path, uint64_t limit, char **text_out,
                                  size_t *size_out, struct chex_error *err) {
-    struct text t = {0};
+    CHEX_AUTO(release) struct text t = {0};
     CHEX_TRY(chex_fs_read(path, limit, &t.data, &t.size, err));
-    enum chex_status st = CHEX_OK;
     if (t.size >= 2 && !memcmp(t.data, "\x1F\x8B", 2)) {
-        free(t.data);
+        release(&t);
         t = (struct text){.limit = limit};
-        st = read_gzip(path, &t, err);
+        CHEX_TRY(read_gzip(path, &t, err));
     }
-    if (st == CHEX_OK)
-        st = refuse_other(path, &t, err);
-    if (st != CHEX_OK) {
-        free(t.data);
-        return st;
-    }
-    *text_out = t.data;
+    CHEX_TRY(refuse_other(path, &t, err));
+    *text_out = CHEX_TAKE(t.data);
     *size_out = t.size;
     return CHEX_OK;
 }

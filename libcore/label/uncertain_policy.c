@@ -76,16 +76,14 @@ enum chex_status chex_uncertain_policy_parse(const char *text, const char *const
         policies[c] = (struct chex_uncertain_policy){CHEX_LABEL_UNCERTAIN, -1};
     if (!text || !*text)
         return CHEX_OK;
-    bool *named = chex_alloc_zeroed((size_t)classes, sizeof *named);
-    enum chex_status st = named ? CHEX_OK : chex_error_memory(err, "--uncertain");
-    for (const char *at = text; st == CHEX_OK && at;) {
+    CHEX_AUTO_FREE bool *named = chex_alloc_zeroed((size_t)classes, sizeof *named);
+    for (const char *at = text; at;) {
         const size_t n = strcspn(at, ",");
-        char *word = strndup(at, n);
-        st = word ? parse_word(text, word, at == text, names, classes, policies, named, err)
-                  : chex_error_memory(err, "--uncertain");
-        free(word);
+        CHEX_AUTO_FREE char *word = strndup(at, n);
+        if (!named || !word)
+            return chex_error_memory(err, "--uncertain");
+        CHEX_TRY(parse_word(text, word, at == text, names, classes, policies, named, err));
         at = at[n] ? at + n + 1 : NULL;
     }
-    free(named);
-    return st;
+    return CHEX_OK;
 }
