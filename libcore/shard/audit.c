@@ -87,13 +87,11 @@ static struct overlap merge(const struct named *a, size_t na, const struct named
 static enum chex_status compare_names(const struct chex_audit_side *a,
                                       const struct chex_audit_side *b, bool patients, bool *marks_a,
                                       bool *marks_b, struct overlap *out, struct chex_error *err) {
-    struct named *x = sorted(a, patients), *y = sorted(b, patients);
-    const bool whole = x && y;
-    if (whole)
-        *out = merge(x, a->count, y, b->count, marks_a, marks_b);
-    free(x);
-    free(y);
-    return whole ? CHEX_OK : no_memory(err);
+    CHEX_AUTO_FREE struct named *x = sorted(a, patients), *y = sorted(b, patients);
+    if (!x || !y)
+        return no_memory(err);
+    *out = merge(x, a->count, y, b->count, marks_a, marks_b);
+    return CHEX_OK;
 }
 
 /* Counts the positives of one class in all rows and in the marked rows. */
@@ -130,14 +128,14 @@ static enum chex_status compare_classes(const struct chex_audit_side *a,
 enum chex_status chex_audit_compare(const struct chex_audit_side *a,
                                     const struct chex_audit_side *b, struct chex_audit *out,
                                     struct chex_error *err) {
-    bool *marks_a = chex_alloc_zeroed(a->count, sizeof *marks_a);
-    bool *marks_b = chex_alloc_zeroed(b->count, sizeof *marks_b);
+    CHEX_AUTO_FREE bool *marks_a = chex_alloc_zeroed(a->count, sizeof *marks_a);
+    CHEX_AUTO_FREE bool *marks_b = chex_alloc_zeroed(b->count, sizeof *marks_b);
     struct overlap images = {0}, patients = {0};
-    enum chex_status st = marks_a && marks_b ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK)
-        st = compare_names(a, b, false, NULL, NULL, &images, err);
-    if (st == CHEX_OK)
-        st = compare_names(a, b, true, marks_a, marks_b, &patients, err);
+    *out = (struct chex_audit){0};
+    if (!marks_a || !marks_b)
+        return no_memory(err);
+    CHEX_TRY(compare_names(a, b, false, NULL, NULL, &images, err));
+    CHEX_TRY(compare_names(a, b, true, marks_a, marks_b, &patients, err));
     *out = (struct chex_audit){.images_a = images.distinct_a,
                                .images_b = images.distinct_b,
                                .patients_a = patients.distinct_a,
@@ -148,11 +146,7 @@ enum chex_status chex_audit_compare(const struct chex_audit_side *a,
                                .shared_patient_images_b = patients.rows_b,
                                .first_image = images.first,
                                .first_patient = patients.first};
-    if (st == CHEX_OK)
-        st = compare_classes(a, b, marks_a, marks_b, out, err);
-    free(marks_a);
-    free(marks_b);
-    return st;
+    return compare_classes(a, b, marks_a, marks_b, out, err);
 }
 
 /* ---- the sides ---- */
@@ -178,8 +172,7 @@ void chex_audit_release(struct chex_audit *audit) {
     struct chex_audit_inputs *in = audit->inputs;
     for (int k = 0; in && k < 2; k++) {
         struct side *s = &in->side[k];
-        for (int i = 0; i < CHEX_SPLIT_COUNT; i++)
-            chex_set_close(s->sets[i]);
+        chex_sets_close(&s->sets);
         chex_shard_close(s->shard);
         chex_labels_free(s->table);
         free(s->rows);
@@ -235,14 +228,12 @@ static enum chex_status open_split(struct side *side, const char *dir, enum chex
 }
 
 static enum chex_status open_set(struct side *side, const char *dir, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
-    enum chex_status st = CHEX_OK;
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
-            st = open_split(side, dir, (enum chex_split)s, err);
-    chex_manifest_free(m);
-    return st;
+            CHEX_TRY(open_split(side, dir, (enum chex_split)s, err));
+    return CHEX_OK;
 }
 
 /* Adds the rows of a list of names, with patients and labels from the label file. */
@@ -285,31 +276,23 @@ static enum chex_status add_table(struct side *side, struct chex_error *err) {
  * CSV file without the named columns stays an error. */
 static enum chex_status load_labels(const struct chex_audit_labels *l, const char *path,
                                     struct chex_label_table **table_out, struct chex_error *err) {
-    struct chex_error ignored = {0};
-    struct chex_label_table *table = NULL;
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *table = NULL;
     enum chex_status st = chex_labels_load(path, l->format, l->columns, table_out, err);
     if (st != CHEX_E_DATA || !l->columns ||
-        chex_labels_load(path, l->format, NULL, &table, &ignored) != CHEX_OK)
+        chex_labels_load(path, l->format, NULL, &table, NULL) != CHEX_OK ||
+        strcmp(table->format, "csv") == 0)
         return st;
-    if (strcmp(table->format, "csv") == 0) {
-        chex_labels_free(table);
-        return st;
-    }
-    *table_out = table;
+    *table_out = CHEX_TAKE(table);
     return CHEX_OK;
 }
 
 /* Loads a list of names. A first line with a comma is the header of a table, not a name. */
 static bool load_names(const char *path, struct chex_label_table **table_out) {
-    struct chex_error ignored = {0};
-    struct chex_label_table *table = NULL;
-    if (chex_labels_load_names(path, &table, &ignored) != CHEX_OK)
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *table = NULL;
+    if (chex_labels_load_names(path, &table, NULL) != CHEX_OK ||
+        (table->count && strchr(table->rows[0].image_id, ',')))
         return false;
-    if (table->count && strchr(table->rows[0].image_id, ',')) {
-        chex_labels_free(table);
-        return false;
-    }
-    *table_out = table;
+    *table_out = CHEX_TAKE(table);
     return true;
 }
 
@@ -318,8 +301,7 @@ static bool load_names(const char *path, struct chex_label_table **table_out) {
 static enum chex_status open_text(const struct chex_audit_inputs *in,
                                   const struct chex_audit_labels *l, struct side *side,
                                   const char *path, struct chex_error *err) {
-    struct chex_error ignored = {0};
-    if (in->table && chex_labels_load_names(path, &side->table, &ignored) == CHEX_OK)
+    if (in->table && chex_labels_load_names(path, &side->table, NULL) == CHEX_OK)
         return add_names(in, side, path, err);
     const enum chex_status st = load_labels(l, path, &side->table, err);
     if (st != CHEX_OK && (st != CHEX_E_DATA || !load_names(path, &side->table)))
@@ -341,7 +323,8 @@ static bool begins_as_hdf5(const char *path) {
 /* If `path` ends in the name of a split: returns the split's number and the folder above it, which
  * the caller frees. Otherwise -1. */
 static int split_folder(const char *path, char **dir_out) {
-    char *copy = strdup(path), *slash = NULL;
+    CHEX_AUTO_FREE char *copy = strdup(path);
+    char *slash = NULL;
     for (size_t n = copy ? strlen(copy) : 0; n > 1 && copy[n - 1] == '/'; n--)
         copy[n - 1] = '\0';
     const char *name = copy && (slash = strrchr(copy, '/')) ? slash + 1 : copy;
@@ -351,10 +334,8 @@ static int split_folder(const char *path, char **dir_out) {
         *dir_out = slash == copy ? strdup("/")
                    : slash       ? strndup(copy, (size_t)(slash - copy))
                                  : strdup(".");
-        free(copy);
         return *dir_out ? s : -1;
     }
-    free(copy);
     return -1;
 }
 
@@ -369,14 +350,11 @@ static enum chex_status open_side(const struct chex_audit_inputs *in,
         CHEX_TRY(chex_shard_open(path, &side->shard, err));
         return add_shard(side, side->shard, err);
     }
-    char *own = chex_fs_join(path, CHEX_MANIFEST_NAME), *dir = NULL;
-    bool is_set = own && chex_fs_exists(own);
-    free(own);
-    int split = is_set ? -1 : split_folder(path, &dir);
-    enum chex_status st =
-        split < 0 ? open_set(side, path, err) : open_split(side, dir, (enum chex_split)split, err);
-    free(dir);
-    return st;
+    CHEX_AUTO_FREE char *dir = NULL;
+    const bool is_set = chex_fs_exists(chex_path(path, CHEX_MANIFEST_NAME).text);
+    const int split = is_set ? -1 : split_folder(path, &dir);
+    return split < 0 ? open_set(side, path, err)
+                     : open_split(side, dir, (enum chex_split)split, err);
 }
 
 static struct chex_audit_side borrow(const struct side *s) {

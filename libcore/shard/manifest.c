@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/result.h"
@@ -168,19 +169,17 @@ static enum chex_status read_shard(const json_t *item, const char *where,
 static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
                                      struct chex_error *err) {
     size_t n = split->shard_count;
-    const char **files = calloc(n, sizeof *files);
+    CHEX_AUTO_FREE const char **files = calloc(n, sizeof *files);
     if (!files)
         return chex_error_memory(err, "%s", where);
     for (size_t i = 0; i < n; i++)
         files[i] = split->shards[i].file;
     qsort(files, n, sizeof *files, chex_text_compare);
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 1; st == CHEX_OK && i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if (strcmp(files[i], files[i - 1]) == 0)
-            st = chex_error_set(err, CHEX_E_DATA, "%s: shard %.200s is listed twice", where,
-                                files[i]);
-    free(files);
-    return st;
+            return chex_error_set(err, CHEX_E_DATA, "%s: shard %.200s is listed twice", where,
+                                  files[i]);
+    return CHEX_OK;
 }
 
 static enum chex_status read_split(const json_t *object, const char *where, struct chex_manifest *m,
@@ -225,7 +224,7 @@ static enum chex_status read_splits(const json_t *root, const char *where, struc
                                   "all",
                                   where, key);
         char inner[CHEX_ERROR_TEXT_BYTES];
-        snprintf(inner, sizeof inner, "%s: splits.%s", where, key);
+        snprintf(inner, sizeof inner, "%.400s: splits.%.40s", where, key);
         CHEX_TRY(read_split(value, inner, m, &m->splits[s], err));
     }
     return CHEX_OK;
@@ -265,13 +264,6 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
     return read_splits(root, where, m, err);
 }
 
-static bool has_entry(const char *dir, const char *name) {
-    char *path = chex_fs_join(dir, name);
-    const bool there = path && chex_fs_exists(path);
-    free(path);
-    return there;
-}
-
 static bool has_image_files(const char *dir) {
     static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".dcm"};
     bool found = false;
@@ -289,11 +281,11 @@ static bool has_image_files(const char *dir) {
 /* The error of a folder without a manifest, with a guess of what the folder is. */
 static enum chex_status no_manifest(const char *dir, struct chex_error *err) {
     const char *what = "not a set of shards, or an unfinished one";
-    if (has_entry(dir, "../" CHEX_MANIFEST_NAME))
+    if (chex_fs_exists(chex_path(dir, "../" CHEX_MANIFEST_NAME).text))
         what = "this is a part of a set of shards, expected the folder above it";
-    else if (has_entry(dir, "metrics.jsonl"))
+    else if (chex_fs_exists(chex_path(dir, "metrics.jsonl").text))
         what = "this is the output of chex-train, expected a set of shards";
-    else if (has_entry(dir, "images") || has_image_files(dir))
+    else if (chex_fs_exists(chex_path(dir, "images").text) || has_image_files(dir))
         what = "these are images, expected a set of shards: make it with chex-shard create";
     return chex_error_set(err, CHEX_E_DATA, "%s: no " CHEX_MANIFEST_NAME ": %s", dir, what);
 }
@@ -301,14 +293,11 @@ static enum chex_status no_manifest(const char *dir, struct chex_error *err) {
 /* XXH3-128 of the object in canonical form: without "digest", keys sorted, no spaces. False: out of
  * memory. */
 static bool content_digest(const json_t *root, char out[CHEX_HASH128_HEX_BYTES]) {
-    json_t *copy = json_copy((json_t *)(uintptr_t)root);
-    if (copy)
-        json_object_del(copy, "digest");
-    char *text = copy ? json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_auto_t *copy = json_copy((json_t *)(uintptr_t)root);
+    json_object_del(copy, "digest");
+    CHEX_AUTO_FREE char *text = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
     if (text)
         chex_hash128_hex(text, strlen(text), out);
-    json_decref(copy);
-    free(text);
     return text != NULL;
 }
 
@@ -325,33 +314,23 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
         return chex_error_set(err, CHEX_E_DATA, "%s: %s", dir,
                               chex_fs_exists(dir) ? "a file, expected the folder of a set of shards"
                                                   : "no such folder");
-    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME), *text = NULL;
-    struct chex_manifest *m = calloc(1, sizeof *m);
-    json_t *root = NULL;
+    const struct chex_path path = chex_path(dir, CHEX_MANIFEST_NAME);
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = calloc(1, sizeof *m);
+    CHEX_AUTO_FREE char *text = NULL;
     json_error_t fault;
     size_t size = 0;
-    enum chex_status st = CHEX_OK;
-    if (!path || !m)
-        st = chex_error_memory(err, "%s", dir);
-    else if (!chex_fs_exists(path))
-        st = no_manifest(dir, err);
-    if (st == CHEX_OK)
-        st = chex_fs_read(path, LIMIT, &text, &size, err);
-    if (st == CHEX_OK && !(root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault)))
-        st = chex_error_set(err, CHEX_E_DATA, "%s line %d column %d: %s", path, fault.line,
-                            fault.column, fault.text);
-    if (st == CHEX_OK)
-        st = read_root(root, path, m, err);
-    if (st == CHEX_OK)
-        m->altered = is_altered(root);
-    json_decref(root);
-    free(text);
-    free(path);
-    if (st != CHEX_OK) {
-        chex_manifest_free(m);
-        return st;
-    }
-    *manifest_out = m;
+    if (!m)
+        return chex_error_memory(err, "%s", dir);
+    if (!chex_fs_exists(path.text))
+        return no_manifest(dir, err);
+    CHEX_TRY(chex_fs_read(path.text, LIMIT, &text, &size, err));
+    json_auto_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault);
+    if (!root)
+        return chex_error_set(err, CHEX_E_DATA, "%s line %d column %d: %s", path.text, fault.line,
+                              fault.column, fault.text);
+    CHEX_TRY(read_root(root, path.text, m, err));
+    m->altered = is_altered(root);
+    *manifest_out = CHEX_TAKE(m);
     return CHEX_OK;
 }
 
@@ -379,29 +358,23 @@ enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (m->splits[s].shard_count)
             json_object_set_new(splits, chex_split_names[s], split_json(m, &m->splits[s]));
-    json_t *root = json_pack(
+    json_auto_t *root = json_pack(
         "{s:s, s:i, s:s, s:o, s:i, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o}", "schema", schema,
         "version", (int)CHEX_MANIFEST_VERSION, "tool_version", m->tool_version, "classes",
         chex_result_texts(m->classes, m->class_count), "size", m->size, "resize", m->resize,
         "label_format", m->label_format, "uncertain", m->uncertain, "split_mode", m->split_mode,
         "seed", (json_int_t)m->seed, "source_digest", m->source_digest, "labels_digest",
         m->labels_digest, "rejected", (json_int_t)m->rejected, "splits", splits);
-    char digest[CHEX_HASH128_HEX_BYTES], *text = NULL;
-    if (root && m->png16)
+    const struct chex_path path = chex_path(dir, CHEX_MANIFEST_NAME);
+    char digest[CHEX_HASH128_HEX_BYTES];
+    CHEX_AUTO_FREE char *text = NULL;
+    if (!root)
+        return chex_error_set(err, CHEX_E_DATA, "%s: a name in it is not UTF-8", path.text);
+    if (m->png16)
         json_object_set_new(root, "png16", json_string(m->png16));
-    if (root && content_digest(root, digest) &&
+    if (content_digest(root, digest) &&
         json_object_set_new(root, "digest", json_string(digest)) == 0)
         text = json_dumps(root, JSON_INDENT(1));
-    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
-    enum chex_status st;
-    if (!root)
-        st = chex_error_set(err, CHEX_E_DATA, "%s: a name in it is not UTF-8", path ? path : dir);
-    else if (!text || !path)
-        st = chex_error_memory(err, "%s", dir);
-    else
-        st = chex_fs_write(path, text, strlen(text), err);
-    json_decref(root);
-    free(text);
-    free(path);
-    return st;
+    return text ? chex_fs_write(path.text, text, strlen(text), err)
+                : chex_error_memory(err, "%s", dir);
 }

@@ -65,5 +65,6 @@ void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size
                                  char out[CHEX_HASH128_HEX_BYTES]);
 
 void chex_manifest_free(struct chex_manifest *manifest); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_manifest, chex_manifest_free)
 
 #endif

@@ -40,13 +40,10 @@ void chex_members_of_set(const char *text, int at, char text_out[CHEX_MEMBERS_BY
 }
 
 void chex_members_read(const char *dir, char text_out[CHEX_MEMBERS_BYTES]) {
-    struct chex_manifest *m = NULL;
-    struct chex_error ignored = {0};
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     text_out[0] = '\0';
-    if (chex_manifest_read(dir, &m, &ignored) != CHEX_OK)
-        return;
-    chex_members_text(m, text_out);
-    chex_manifest_free(m);
+    if (chex_manifest_read(dir, &m, NULL) == CHEX_OK)
+        chex_members_text(m, text_out);
 }
 
 /* Returns the 16 digits of a split in a text; NULL if the text does not have the split. */

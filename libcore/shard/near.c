@@ -225,12 +225,11 @@ static enum chex_status hash_piece(void *arg, size_t piece, int worker, struct c
     struct hashing *h = arg;
     const size_t from = piece * PIECE_ROWS, left = h->audit->count - from;
     const size_t to = left < PIECE_ROWS ? h->audit->count : from + PIECE_ROWS;
-    uint8_t *pixels = malloc(h->most * h->most);
+    CHEX_AUTO_FREE uint8_t *pixels = malloc(h->most * h->most);
     enum chex_status st = pixels ? CHEX_OK : chex_error_memory(err, "the pixels of an image");
     (void)worker;
     for (size_t i = from; st == CHEX_OK && i < to; i++)
         st = hash_row(h->audit, i, pixels, err);
-    free(pixels);
     chex_progress_set(h->progress, atomic_fetch_add(&h->done, to - from) + to - from, NULL);
     return st;
 }
@@ -249,22 +248,18 @@ static enum chex_status hash_images(struct chex_near_audit *a, int threads, bool
 
 static enum chex_status open_set(struct chex_near_audit *a, const char *dir,
                                  struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
-    enum chex_status st = CHEX_OK;
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++) {
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         struct chex_near_group *g = &a->groups[a->group_count];
         if (!m->splits[s].shard_count)
             continue;
         *g = (struct chex_near_group){.dir = dir, .first = a->count};
-        st = chex_set_open(dir, (enum chex_split)s, 0, SIZE_MAX, &g->set, err);
-        if (st == CHEX_OK) {
-            a->count += g->set->rows;
-            a->group_count++;
-        }
+        CHEX_TRY(chex_set_open(dir, (enum chex_split)s, 0, SIZE_MAX, &g->set, err));
+        a->count += g->set->rows;
+        a->group_count++;
     }
-    chex_manifest_free(m);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status open_sets(struct chex_near_audit *a, const char *const *dirs, size_t count,

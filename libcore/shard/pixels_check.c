@@ -80,7 +80,8 @@ enum chex_status chex_pixels_check(struct chex_shard *const *shards, size_t coun
     struct reading r = {
         .shards = shards, .shard_count = count, .progress = progress, .faults = faults_out};
     size_t side = (size_t)chex_shard_size(shards[0]);
-    if (!(r.first = chex_alloc_zeroed(count + 1, sizeof *r.first)))
+    CHEX_AUTO_FREE size_t *first = r.first = chex_alloc_zeroed(count + 1, sizeof *first);
+    if (!first)
         return chex_error_memory(err, "checking pixels");
     for (size_t i = 0; i < count; i++)
         r.first[i + 1] = r.first[i] + (chex_shard_rows(shards[i]) + BLOCK_ROWS - 1) / BLOCK_ROWS;
@@ -92,6 +93,5 @@ enum chex_status chex_pixels_check(struct chex_shard *const *shards, size_t coun
             chex_error_prefix(&faults_out[i].first, CHEX_E_DATA, "%zu rows are damaged; the first",
                               faults_out[i].rows);
     pthread_mutex_destroy(&r.lock);
-    free(r.first);
     return st;
 }

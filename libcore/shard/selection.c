@@ -332,15 +332,11 @@ static enum chex_status resolve(struct chex_selection *s, const struct chex_sele
 
 enum chex_status chex_selection_create(const struct chex_selection_config *config,
                                        struct chex_selection **out, struct chex_error *err) {
-    struct chex_selection *s = chex_alloc_zeroed(1, sizeof *s);
+    CHEX_AUTO(chex_selection_destroy_at) struct chex_selection *s = calloc(1, sizeof *s);
     if (!s)
         return chex_error_memory(err, "--data");
-    const enum chex_status st = resolve(s, config, err);
-    if (st != CHEX_OK) {
-        chex_selection_destroy(s);
-        return st;
-    }
-    *out = s;
+    CHEX_TRY(resolve(s, config, err));
+    *out = CHEX_TAKE(s);
     return CHEX_OK;
 }
 
@@ -370,7 +366,7 @@ static enum chex_status judge_part(const struct chex_selection *s, int at, int p
     const size_t rows = source->rows[part];
     const size_t from = own.from > before ? own.from - before : 0;
     const size_t to = own.to < before + rows ? own.to > before ? own.to - before : 0 : rows;
-    struct chex_set *set = NULL;
+    CHEX_AUTO(chex_set_close_at) struct chex_set *set = NULL;
     if (from >= to || !source->admitted)
         return CHEX_OK;
     CHEX_TRY(chex_set_open_splits(s->sources.set[at].dir, source->splits[part], from, to,
@@ -387,7 +383,6 @@ static enum chex_status judge_part(const struct chex_selection *s, int at, int p
         memcpy(record + CHEX_FOLD_RECORD_HEAD, chex_shard_labels(shard, in_shard),
                record_bytes(s) - CHEX_FOLD_RECORD_HEAD);
     }
-    chex_set_close(set);
     return CHEX_OK;
 }
 
@@ -437,27 +432,23 @@ static enum chex_status share_rows(struct chex_selection *s,
     const size_t rank = (size_t)ranks->group->rank, size = (size_t)ranks->group->size;
     const struct stretch own = {rows * rank / size, rows * (rank + 1) / size};
     const size_t own_bytes = (own.to - own.from) * record_bytes(s);
-    uint8_t *mine = chex_alloc_zeroed(own_bytes, 1);
-    void *all = NULL;
+    CHEX_AUTO_FREE uint8_t *mine = chex_alloc_zeroed(own_bytes, 1);
+    CHEX_AUTO_FREE void *all = NULL;
     size_t bytes;
     s->keep = chex_alloc_zeroed(every, 1);
     enum chex_status st =
         mine && s->keep ? judge(s, own, mine, ranks, err) : chex_error_memory(err, "--where");
-    st = agree(ranks, st, err);
-    if (st == CHEX_OK)
-        st = chex_group_gather(ranks->group, mine, own_bytes, &all, &bytes, err);
+    CHEX_TRY(agree(ranks, st, err));
+    st = chex_group_gather(ranks->group, mine, own_bytes, &all, &bytes, err);
     if (st == CHEX_OK && all && s->fold.folds)
         st = divide(s, all, s->keep + before, err);
     else if (st == CHEX_OK && all)
         memcpy(s->keep, all, rows);
-    st = chex_group_follow(ranks->group, 0, st, err);
-    if (st == CHEX_OK)
-        st = chex_group_broadcast(ranks->group, s->keep + before, rows, 0, err);
-    if (st == CHEX_OK && s->fold.folds)
+    CHEX_TRY(chex_group_follow(ranks->group, 0, st, err));
+    CHEX_TRY(chex_group_broadcast(ranks->group, s->keep + before, rows, 0, err));
+    if (s->fold.folds)
         keep_folds(s);
-    free(all);
-    free(mine);
-    return st;
+    return CHEX_OK;
 }
 
 static size_t count_kept(const struct chex_selection_source *source, int part) {
@@ -579,15 +570,13 @@ static enum chex_status map_rows(struct chex_selection *s, int part, struct chex
     const int count = s->sources.count;
     const size_t most = count > 1 ? PIECE_ROWS : SIZE_MAX, pieces = most_pieces(s, part, most);
     struct chex_row_map *m = &s->map[part];
-    struct walk *walks = chex_alloc_zeroed((size_t)count, sizeof *walks);
+    CHEX_AUTO_FREE struct walk *walks = chex_alloc_zeroed((size_t)count, sizeof *walks);
     m->first = chex_alloc_zeroed(pieces + 1, sizeof *m->first);
     m->source = chex_alloc_zeroed(pieces, sizeof *m->source);
     m->shard = chex_alloc_zeroed(pieces, sizeof *m->shard);
     m->in_shard = chex_alloc_zeroed(s->rows[part], sizeof *m->in_shard);
-    if (!walks || !m->first || !m->source || !m->shard || !m->in_shard) {
-        free(walks);
+    if (!walks || !m->first || !m->source || !m->shard || !m->in_shard)
         return chex_error_memory(err, "%zu chosen rows", s->rows[part]);
-    }
     for (int i = 0; i < count; i++) {
         walks[i] = (struct walk){.source = &s->source[i],
                                  .part = part,
@@ -596,7 +585,6 @@ static enum chex_status map_rows(struct chex_selection *s, int part, struct chex
     }
     for (int next; (next = next_source(walks, count)) >= 0;)
         add_piece(m, &walks[next], next, most);
-    free(walks);
     return CHEX_OK;
 }
 
@@ -743,22 +731,16 @@ enum chex_status chex_selection_open(const struct chex_selection *s, enum chex_p
                                      size_t from, size_t to, const char *const *dirs,
                                      void (*opened)(void *arg), void *arg,
                                      struct chex_set **set_out, struct chex_error *err) {
-    struct chex_set *set = s->mapped ? chex_alloc_zeroed(1, sizeof *set) : NULL;
-    enum chex_status st;
-    if (!s->mapped)
-        st = chex_set_open_splits(dir_of(s, 0, dirs), s->source[0].splits[part], from, to, opened,
-                                  arg, &set, err);
-    else
-        st = set ? open_mapped(s, part, from, to, dirs, opened, arg, set, err)
-                 : chex_error_memory(err, "--data");
-    if (st == CHEX_OK && s->own_labels)
-        st = make_labels(s, part, from, to, set, err);
-    if (st == CHEX_OK && s->own_labels && !s->mapped)
-        st = name_classes(s, set, err);
-    if (st != CHEX_OK) {
-        chex_set_close(set);
-        return st;
-    }
-    *set_out = set;
+    CHEX_AUTO(chex_set_close_at) struct chex_set *set = s->mapped ? calloc(1, sizeof *set) : NULL;
+    if (s->mapped && !set)
+        return chex_error_memory(err, "--data");
+    CHEX_TRY(s->mapped ? open_mapped(s, part, from, to, dirs, opened, arg, set, err)
+                       : chex_set_open_splits(dir_of(s, 0, dirs), s->source[0].splits[part], from,
+                                              to, opened, arg, &set, err));
+    if (s->own_labels)
+        CHEX_TRY(make_labels(s, part, from, to, set, err));
+    if (s->own_labels && !s->mapped)
+        CHEX_TRY(name_classes(s, set, err));
+    *set_out = CHEX_TAKE(set);
     return CHEX_OK;
 }

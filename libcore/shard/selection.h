@@ -109,6 +109,7 @@ struct chex_selection {
 enum chex_status chex_selection_create(const struct chex_selection_config *config,
                                        struct chex_selection **out, struct chex_error *err);
 void chex_selection_destroy(struct chex_selection *s); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_selection, chex_selection_destroy)
 
 /* Ranks that choose rows together. */
 struct chex_selection_ranks {

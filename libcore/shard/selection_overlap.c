@@ -25,6 +25,11 @@ struct items {
     size_t count;
 };
 
+static void release(struct items *list) {
+    free(list->image);
+    free(list->patient);
+}
+
 /* Equal keys on both sides. */
 struct overlap {
     size_t held; /* validation and test items */
@@ -46,7 +51,7 @@ static enum chex_status add_split(const struct chex_selection *s, int at, int sp
     const struct chex_selection_source *source = &s->source[at];
     const bool trained = split == source->splits[CHEX_PART_TRAIN].from;
     const uint8_t *keep = trained ? source->keep[CHEX_PART_TRAIN] : NULL;
-    struct chex_set *set = NULL;
+    CHEX_AUTO(chex_set_close_at) struct chex_set *set = NULL;
     CHEX_TRY(chex_set_open_splits(s->sources.set[at].dir, chex_splits_one((enum chex_split)split),
                                   0, SIZE_MAX, opened, arg, &set, err));
     for (size_t row = 0, in_shard; row < set->rows; row++) {
@@ -60,7 +65,6 @@ static enum chex_status add_split(const struct chex_selection *s, int at, int sp
         item.key = chex_hash64(patient, strlen(patient));
         list->patient[list->count++] = item;
     }
-    chex_set_close(set);
     return CHEX_OK;
 }
 
@@ -103,16 +107,14 @@ static struct overlap find_overlap(struct item *items, size_t count) {
 
 /* The image id of an item; "?" if its shard cannot be opened again. */
 static void name_image(const struct chex_selection *s, const struct item *item, char out[64]) {
-    struct chex_error ignored = {0};
-    struct chex_set *set = NULL;
+    CHEX_AUTO(chex_set_close_at) struct chex_set *set = NULL;
     size_t at;
     snprintf(out, 64, "?");
     if (chex_set_open(s->sources.set[item->source].dir, (enum chex_split)item->split, item->row,
-                      item->row + 1, &set, &ignored) != CHEX_OK)
+                      item->row + 1, &set, NULL) != CHEX_OK)
         return;
     const struct chex_shard *shard = chex_set_locate(set, item->row, &at);
     chex_text_printable(chex_shard_image_id(shard, at), out, 64);
-    chex_set_close(set);
 }
 
 static enum chex_status judge(const struct chex_selection *s, const struct overlap *images,
@@ -149,21 +151,16 @@ enum chex_status chex_selection_check_overlap(const struct chex_selection *s,
     if (s->sources.count < 2)
         return CHEX_OK;
     const size_t rows = count_rows(s);
+    CHEX_AUTO(release)
     struct items list = {chex_alloc_zeroed(rows, sizeof *list.image),
                          chex_alloc_zeroed(rows, sizeof *list.patient), 0};
-    enum chex_status st = list.image && list.patient
-                              ? CHEX_OK
-                              : chex_error_memory(err, "the checksums of %zu images", rows);
+    if (!list.image || !list.patient)
+        return chex_error_memory(err, "the checksums of %zu images", rows);
     for (int i = 0; i < s->sources.count; i++)
-        for (int k = 0; st == CHEX_OK && s->source[i].admitted && k < CHEX_SPLIT_COUNT; k++)
+        for (int k = 0; s->source[i].admitted && k < CHEX_SPLIT_COUNT; k++)
             if (s->source[i].manifest->splits[k].rows)
-                st = add_split(s, i, k, opened, arg, &list, err);
-    if (st == CHEX_OK) {
-        const struct overlap images = find_overlap(list.image, list.count);
-        const struct overlap patients = find_overlap(list.patient, list.count);
-        st = judge(s, &images, &patients, warning, size, err);
-    }
-    free(list.image);
-    free(list.patient);
-    return st;
+                CHEX_TRY(add_split(s, i, k, opened, arg, &list, err));
+    const struct overlap images = find_overlap(list.image, list.count);
+    const struct overlap patients = find_overlap(list.patient, list.count);
+    return judge(s, &images, &patients, warning, size, err);
 }

@@ -36,6 +36,11 @@ void chex_set_close(struct chex_set *set) {
     free(set);
 }
 
+void chex_sets_close(struct chex_set *(*sets)[CHEX_SPLIT_COUNT]) {
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        chex_set_close((*sets)[s]);
+}
+
 /* Fills the set from the manifest. Moves class names, source_digest and resize to the set. */
 static enum chex_status set_from_manifest(struct chex_set *set, const char *dir,
                                           struct chex_manifest *m, struct chex_splits span,
@@ -103,15 +108,11 @@ static enum chex_status compare_with_manifest(const struct chex_set *set,
 static enum chex_status open_one(struct chex_set *set, const char *split,
                                  const struct chex_manifest_shard *listed, const char *path,
                                  struct chex_shard **out, struct chex_error *err) {
-    struct chex_shard *shard = NULL;
+    CHEX_AUTO(chex_shard_close_at) struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
-    enum chex_status st =
-        compare_with_manifest(set, shard, split, listed->rows, listed->digest, err);
-    if (st == CHEX_OK)
-        *out = shard;
-    else
-        chex_shard_close(shard);
-    return st;
+    CHEX_TRY(compare_with_manifest(set, shard, split, listed->rows, listed->digest, err));
+    *out = CHEX_TAKE(shard);
+    return CHEX_OK;
 }
 
 /* Callbacks of the caller. */
@@ -125,15 +126,12 @@ static enum chex_status open_shard(struct chex_set *set, size_t i, const char *s
                                    const struct chex_manifest_shard *listed, struct listener to,
                                    struct chex_error *err) {
     struct chex_error why = {0};
-    char *path = chex_fs_join(set->dir, listed->file);
-    if (!path)
-        return chex_error_memory(err, "%s", set->dir);
-    enum chex_status st = open_one(set, split, listed, path, &set->shards[i], &why);
+    const struct chex_path path = chex_path(set->dir, listed->file);
+    enum chex_status st = open_one(set, split, listed, path.text, &set->shards[i], &why);
     if (st == CHEX_E_DATA && to.bad) {
-        to.bad(to.arg, i, path, &why);
+        to.bad(to.arg, i, path.text, &why);
         st = CHEX_OK;
     }
-    free(path);
     if (to.opened)
         to.opened(to.arg);
     if (st != CHEX_OK && err)
@@ -176,22 +174,15 @@ const char *chex_splits_name(struct chex_splits s) {
 static enum chex_status open_span(const char *dir, struct chex_splits span, size_t row_from,
                                   size_t row_to, struct listener to, struct chex_set **set_out,
                                   struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
-    struct chex_set *set = calloc(1, sizeof *set);
-    enum chex_status st = set ? CHEX_OK : chex_error_memory(err, "%s", dir);
-    if (st == CHEX_OK) {
-        set->split = span.to == span.from + 1 ? (enum chex_split)span.from : CHEX_ALL;
-        st = set_from_manifest(set, dir, m, span, err);
-    }
-    if (st == CHEX_OK)
-        st = open_part(set, m, span, row_from, row_to, to, err);
-    chex_manifest_free(m);
-    if (st != CHEX_OK) {
-        chex_set_close(set);
-        return st;
-    }
-    *set_out = set;
+    CHEX_AUTO(chex_set_close_at) struct chex_set *set = calloc(1, sizeof *set);
+    if (!set)
+        return chex_error_memory(err, "%s", dir);
+    set->split = span.to == span.from + 1 ? (enum chex_split)span.from : CHEX_ALL;
+    CHEX_TRY(set_from_manifest(set, dir, m, span, err));
+    CHEX_TRY(open_part(set, m, span, row_from, row_to, to, err));
+    *set_out = CHEX_TAKE(set);
     return CHEX_OK;
 }
 
@@ -210,10 +201,9 @@ enum chex_status chex_set_open_sound(const char *dir, enum chex_split split, che
 
 enum chex_status chex_set_rows(const char *dir, enum chex_split split, size_t *rows_out,
                                struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
     *rows_out = m->splits[split].rows;
-    chex_manifest_free(m);
     return CHEX_OK;
 }
 

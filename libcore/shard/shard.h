@@ -25,6 +25,7 @@ struct chex_shard;
 enum chex_status chex_shard_open(const char *path, struct chex_shard **shard_out,
                                  struct chex_error *err);
 void chex_shard_close(struct chex_shard *shard); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_shard, chex_shard_close)
 
 const char *chex_shard_path(const struct chex_shard *s);
 size_t chex_shard_rows(const struct chex_shard *s);
@@ -116,6 +117,8 @@ static inline enum chex_status chex_set_open(const char *dir, enum chex_split sp
                                 err);
 }
 void chex_set_close(struct chex_set *set); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_set, chex_set_close)
+void chex_sets_close(struct chex_set *(*sets)[CHEX_SPLIT_COUNT]); /* of splits; NULL allowed */
 
 /* As chex_set_open() for all rows, but continues after a shard that fails with CHEX_E_DATA. It then
  * calls bad() with the shard's number, its file and the error, and leaves its entry of `shards`

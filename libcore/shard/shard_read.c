@@ -84,6 +84,9 @@ static void dataset_close(struct dataset *d) {
 
 #define DATASET(call) CHEX_H5(call, CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name)
 
+/* The error of a shard that is not valid. */
+#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, s->path, __VA_ARGS__)
+
 /* Refuses datasets that HDF5 would read from another file (virtual or external storage), and those
  * that were never written. */
 static enum chex_status check_storage(const struct chex_shard *s, const char *name,
@@ -96,12 +99,8 @@ static enum chex_status check_storage(const struct chex_shard *s, const char *na
     chex_h5_close(dcpl);
     H5Eclear2(H5E_DEFAULT);
     if (elsewhere)
-        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' lies in another file", s->path,
-                              name);
-    if (unwritten)
-        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' was never written", s->path,
-                              name);
-    return CHEX_OK;
+        return BAD("dataset '%s' lies in another file", name);
+    return unwritten ? BAD("dataset '%s' was never written", name) : CHEX_OK;
 }
 
 /* Opens a dataset and checks its rank. The caller calls dataset_close(), on failure too. */
@@ -111,14 +110,13 @@ static enum chex_status dataset_open(const struct chex_shard *s, const char *nam
     htri_t there = 0;
     CHEX_TRY(DATASET(there = H5Lexists(s->file, name, H5P_DEFAULT)));
     if (!there)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no dataset '%s'", s->path, name);
+        return BAD("no dataset '%s'", name);
     CHEX_TRY(DATASET(d->id = H5Dopen2(s->file, name, H5P_DEFAULT)));
     CHEX_TRY(DATASET(d->type = H5Dget_type(d->id)));
     CHEX_TRY(DATASET(d->space = H5Dget_space(d->id)));
     d->rank = H5Sget_simple_extent_ndims(d->space);
     if (d->rank != rank)
-        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' has %d dimensions, expected %d",
-                              s->path, name, d->rank, rank);
+        return BAD("dataset '%s' has %d dimensions, expected %d", name, d->rank, rank);
     H5Sget_simple_extent_dims(d->space, d->dims, NULL);
     return check_storage(s, name, d, err);
 }
@@ -126,8 +124,8 @@ static enum chex_status dataset_open(const struct chex_shard *s, const char *nam
 static enum chex_status check_rows(const struct chex_shard *s, const char *name,
                                    const struct dataset *d, struct chex_error *err) {
     if (d->dims[0] != s->rows)
-        return chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' has %llu rows, 'image' has %zu",
-                              s->path, name, (unsigned long long)d->dims[0], s->rows);
+        return BAD("dataset '%s' has %llu rows, 'image' has %zu", name,
+                   (unsigned long long)d->dims[0], s->rows);
     return CHEX_OK;
 }
 
@@ -138,35 +136,26 @@ static bool is_integer(const struct dataset *d, size_t bytes, bool is_signed) {
 
 static enum chex_status read_column(const struct chex_shard *s, enum column c, void **out,
                                     struct chex_error *err) {
-    struct dataset d;
+    CHEX_AUTO(dataset_close) struct dataset d;
+    CHEX_AUTO_FREE void *data = NULL;
     const char *name = columns[c].name;
     const size_t per_row = c == LABEL ? s->class_count : c == ORIGINAL ? 2 : 1;
     const bool wide = c == LABEL || c == ORIGINAL;
-    void *data = NULL;
-    enum chex_status st = dataset_open(s, name, wide ? 2 : 1, &d, err);
-    if (st == CHEX_OK)
-        st = check_rows(s, name, &d, err);
-    if (st == CHEX_OK && c == LABEL && d.dims[1] != per_row)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: dataset 'label' has %llu columns for %zu findings", s->path,
-                            (unsigned long long)d.dims[1], per_row);
-    if (st == CHEX_OK && c == ORIGINAL && d.dims[1] != per_row)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: dataset '%s' has %llu columns, expected height and width", s->path,
-                            name, (unsigned long long)d.dims[1]);
-    if (st == CHEX_OK && !is_integer(&d, columns[c].bytes, columns[c].is_signed))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: dataset '%s' is not of type %s", s->path, name,
-                            columns[c].type);
-    if (st == CHEX_OK && !(data = chex_alloc_zeroed(s->rows, per_row * columns[c].bytes)))
-        st = chex_error_memory(err, "%s", s->path);
-    if (st == CHEX_OK)
-        st = DATASET(H5Dread(d.id, memory_type(c), H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
-    dataset_close(&d);
-    if (st != CHEX_OK)
-        free(data);
-    else
-        *out = data;
-    return st;
+    CHEX_TRY(dataset_open(s, name, wide ? 2 : 1, &d, err));
+    CHEX_TRY(check_rows(s, name, &d, err));
+    if (c == LABEL && d.dims[1] != per_row)
+        return BAD("dataset 'label' has %llu columns for %zu findings",
+                   (unsigned long long)d.dims[1], per_row);
+    if (c == ORIGINAL && d.dims[1] != per_row)
+        return BAD("dataset '%s' has %llu columns, expected height and width", name,
+                   (unsigned long long)d.dims[1]);
+    if (!is_integer(&d, columns[c].bytes, columns[c].is_signed))
+        return BAD("dataset '%s' is not of type %s", name, columns[c].type);
+    if (!(data = chex_alloc_zeroed(s->rows, per_row * columns[c].bytes)))
+        return chex_error_memory(err, "%s", s->path);
+    CHEX_TRY(DATASET(H5Dread(d.id, memory_type(c), H5S_ALL, H5S_ALL, H5P_DEFAULT, data)));
+    *out = CHEX_TAKE(data);
+    return CHEX_OK;
 }
 
 /* Reads fixed-length strings and adds a NUL to each: data is (rows, width), width with the NUL.
@@ -174,36 +163,24 @@ static enum chex_status read_column(const struct chex_shard *s, enum column c, v
 static enum chex_status read_ids(const struct chex_shard *s, const char *name, bool required,
                                  char **out, size_t *width_out, struct chex_error *err) {
     enum { LIMIT = CHEX_MAX_ID_BYTES + 1 };
-    struct dataset d;
-    char *data = NULL;
+    CHEX_AUTO(dataset_close) struct dataset d;
+    CHEX_AUTO_FREE char *data = NULL;
     size_t width = 0;
-    hid_t memory = H5I_INVALID_HID;
-    enum chex_status st = dataset_open(s, name, 1, &d, err);
-    if (st == CHEX_OK)
-        st = check_rows(s, name, &d, err);
-    if (st == CHEX_OK && (H5Tget_class(d.type) != H5T_STRING || H5Tis_variable_str(d.type) != 0 ||
-                          (width = H5Tget_size(d.type) + 1) > LIMIT))
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: dataset '%s' does not hold strings of a fixed length", s->path,
-                            name);
-    if (st == CHEX_OK && !(data = chex_alloc_zeroed(s->rows, width)))
-        st = chex_error_memory(err, "%s", s->path);
-    if (st == CHEX_OK)
-        st = chex_h5_fixed_string(width, &memory, err);
-    if (st == CHEX_OK) {
-        H5Tset_cset(memory, H5Tget_cset(d.type));
-        st = DATASET(H5Dread(d.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
-    }
-    chex_h5_close(memory);
-    dataset_close(&d);
-    for (size_t i = 0; st == CHEX_OK && required && i < s->rows; i++)
+    CHEX_AUTO(chex_h5_close_at) hid_t memory = H5I_INVALID_HID;
+    CHEX_TRY(dataset_open(s, name, 1, &d, err));
+    CHEX_TRY(check_rows(s, name, &d, err));
+    if (H5Tget_class(d.type) != H5T_STRING || H5Tis_variable_str(d.type) != 0 ||
+        (width = H5Tget_size(d.type) + 1) > LIMIT)
+        return BAD("dataset '%s' does not hold strings of a fixed length", name);
+    if (!(data = chex_alloc_zeroed(s->rows, width)))
+        return chex_error_memory(err, "%s", s->path);
+    CHEX_TRY(chex_h5_fixed_string(width, &memory, err));
+    H5Tset_cset(memory, H5Tget_cset(d.type));
+    CHEX_TRY(DATASET(H5Dread(d.id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data)));
+    for (size_t i = 0; required && i < s->rows; i++)
         if (!data[i * width])
-            st = chex_error_set(err, CHEX_E_DATA, "%s: row %zu: empty %s", s->path, i, name);
-    if (st != CHEX_OK) {
-        free(data);
-        return st;
-    }
-    *out = data;
+            return BAD("row %zu: empty %s", i, name);
+    *out = CHEX_TAKE(data);
     *width_out = width;
     return CHEX_OK;
 }
@@ -211,54 +188,46 @@ static enum chex_status read_ids(const struct chex_shard *s, const char *name, b
 static enum chex_status check_classes(const struct chex_shard *s, struct chex_error *err) {
     for (int a = 0; a < s->classes; a++) {
         if (!s->class_names[a][0])
-            return chex_error_set(err, CHEX_E_DATA, "%s: finding %d has no name", s->path, a);
+            return BAD("finding %d has no name", a);
         for (int b = 0; b < a; b++)
             if (strcmp(s->class_names[a], s->class_names[b]) == 0)
-                return chex_error_set(err, CHEX_E_DATA, "%s: findings %d and %d are both '%.60s'",
-                                      s->path, b, a, s->class_names[a]);
+                return BAD("findings %d and %d are both '%.60s'", b, a, s->class_names[a]);
     }
     return CHEX_OK;
 }
 
 static enum chex_status read_attributes(struct chex_shard *s, struct chex_error *err) {
     int64_t version = 0, size = 0;
-    char *format = NULL;
+    CHEX_AUTO_FREE char *format = NULL;
     if (!chex_h5_has_attr(s->file, "format")) {
         H5Eclear2(H5E_DEFAULT);
-        return chex_error_set(err, CHEX_E_DATA, "%s: not a shard: no attribute 'format'", s->path);
+        return BAD("not a shard: no attribute '%s'", "format");
     }
     CHEX_TRY(chex_h5_read_text(s->file, "format", s->path, &format, err));
-    bool ours = strcmp(format, "chexnet-shard") == 0;
-    if (!ours)
-        chex_error_set(err, CHEX_E_DATA, "%s: not a shard: format is '%.60s', expected '%s'",
-                       s->path, format, "chexnet-shard");
-    free(format);
-    if (!ours)
-        return CHEX_E_DATA;
+    if (strcmp(format, "chexnet-shard") != 0)
+        return BAD("not a shard: format is '%.60s', expected '%s'", format, "chexnet-shard");
     CHEX_TRY(chex_h5_read_i64(s->file, "version", s->path, &version, err));
     if (version != CHEX_SHARD_VERSION)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: shard version %lld, this program reads version %d%s", s->path,
-                              (long long)version, (int)CHEX_SHARD_VERSION,
-                              version > CHEX_SHARD_VERSION ? ": a newer chexnet wrote it" : "");
+        return BAD("shard version %lld, this program reads version %d%s", (long long)version,
+                   (int)CHEX_SHARD_VERSION,
+                   version > CHEX_SHARD_VERSION ? ": a newer chexnet wrote it" : "");
     CHEX_TRY(chex_h5_read_i64(s->file, "size", s->path, &size, err));
     if (size < 1 || size > CHEX_SHARD_MAX_SIZE_PX)
-        return chex_error_set(err, CHEX_E_DATA, "%s: size is %lld px, expected 1 to %d", s->path,
-                              (long long)size, (int)CHEX_SHARD_MAX_SIZE_PX);
+        return BAD("size is %lld px, expected 1 to %d", (long long)size,
+                   (int)CHEX_SHARD_MAX_SIZE_PX);
     s->size = (int)size;
     s->row_bytes = (size_t)size * (size_t)size;
     CHEX_TRY(
         chex_h5_read_texts(s->file, "classes", s->path, &s->class_names, &s->class_count, err));
     if (s->class_count > CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu findings, expected at most %d", s->path,
-                              s->class_count, (int)CHEX_MAX_CLASSES);
+        return BAD("%zu findings, expected at most %d", s->class_count, (int)CHEX_MAX_CLASSES);
     s->classes = (int)s->class_count;
     CHEX_TRY(check_classes(s, err));
     CHEX_TRY(chex_h5_read_text(s->file, "resize", s->path, &s->resize, err));
     CHEX_TRY(chex_h5_read_text(s->file, "split", s->path, &s->split, err));
     CHEX_TRY(chex_h5_read_text(s->file, "source_digest", s->path, &s->source_digest, err));
     if (strlen(s->source_digest) != 32 || strspn(s->source_digest, "0123456789abcdef") != 32)
-        return chex_error_set(err, CHEX_E_DATA, "%s: source_digest is not 32 hex digits", s->path);
+        return BAD("%s is not 32 hex digits", "source_digest");
     return chex_h5_read_text(s->file, "tool_version", s->path, &s->tool_version, err);
 }
 
@@ -295,66 +264,53 @@ static enum chex_status place_images(struct chex_shard *s, hid_t *image, struct 
     uint64_t need = s->rows * (uint64_t)s->row_bytes, have = 0;
     CHEX_TRY(chex_fs_open(s->path, &s->fd, &have, err));
     if (s->offset > have || need > have - s->offset)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: truncated: images end at byte %llu, the file has %llu", s->path,
-                              (unsigned long long)(s->offset + need), (unsigned long long)have);
+        return BAD("truncated: images end at byte %llu, the file has %llu",
+                   (unsigned long long)(s->offset + need), (unsigned long long)have);
     return CHEX_OK;
 }
 
 static enum chex_status open_images(struct chex_shard *s, struct chex_error *err) {
     enum { ROW_LIMIT = 1 << 30 };
-    struct dataset d;
-    enum chex_status st = dataset_open(s, "image", 3, &d, err);
-    if (st == CHEX_OK && !is_integer(&d, 1, false))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: dataset 'image' is not of type u8", s->path);
+    CHEX_AUTO(dataset_close) struct dataset d;
+    CHEX_TRY(dataset_open(s, "image", 3, &d, err));
+    if (!is_integer(&d, 1, false))
+        return BAD("dataset '%s' is not of type u8", "image");
     hsize_t side = (hsize_t)s->size;
-    if (st == CHEX_OK && (d.dims[1] != side || d.dims[2] != side))
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: images of %llu x %llu px, but attribute 'size' is %d", s->path,
-                            (unsigned long long)d.dims[1], (unsigned long long)d.dims[2], s->size);
-    if (st == CHEX_OK && (d.dims[0] < 1 || d.dims[0] > ROW_LIMIT))
-        st = chex_error_set(err, CHEX_E_DATA, "%s: %llu rows, expected 1 to %d", s->path,
-                            (unsigned long long)d.dims[0], (int)ROW_LIMIT);
-    if (st == CHEX_OK) {
-        s->rows = d.dims[0];
-        st = place_images(s, &d.id, err);
-    }
-    dataset_close(&d);
-    return st;
+    if (d.dims[1] != side || d.dims[2] != side)
+        return BAD("images of %llu x %llu px, but attribute 'size' is %d",
+                   (unsigned long long)d.dims[1], (unsigned long long)d.dims[2], s->size);
+    if (d.dims[0] < 1 || d.dims[0] > ROW_LIMIT)
+        return BAD("%llu rows, expected 1 to %d", (unsigned long long)d.dims[0], (int)ROW_LIMIT);
+    s->rows = d.dims[0];
+    return place_images(s, &d.id, err);
 }
 
 static enum chex_status check_views_and_sexes(const struct chex_shard *s, struct chex_error *err) {
     for (size_t i = 0; i < s->rows; i++) {
         if (s->view[i] > CHEX_VIEW_LATERAL)
-            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu: view %d, expected 0 to %d",
-                                  s->path, i, s->view[i], (int)CHEX_VIEW_LATERAL);
+            return BAD("row %zu: view %d, expected 0 to %d", i, s->view[i], (int)CHEX_VIEW_LATERAL);
         if (s->sex[i] != 0 && s->sex[i] != 'M' && s->sex[i] != 'F')
-            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu: sex %d, expected %d, %d or 0",
-                                  s->path, i, s->sex[i], 'M', 'F');
+            return BAD("row %zu: sex %d, expected %d, %d or 0", i, s->sex[i], 'M', 'F');
     }
     return CHEX_OK;
 }
 
 static enum chex_status check_unique(const struct chex_shard *s, struct chex_error *err) {
-    struct chex_label_map rows = {0};
-    enum chex_status st = CHEX_OK;
-    for (size_t i = 0, first; st == CHEX_OK && i < s->rows; i++) {
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map rows = {0};
+    for (size_t i = 0, first; i < s->rows; i++) {
         const char *id = chex_shard_image_id(s, i);
-        st = chex_label_map_add(&rows, id, i, &first, err);
-        if (st == CHEX_OK && first != i)
-            st = chex_error_set(err, CHEX_E_DATA, "%s: rows %zu and %zu have one image_id: %s",
-                                s->path, first, i, id);
+        CHEX_TRY(chex_label_map_add(&rows, id, i, &first, err));
+        if (first != i)
+            return BAD("rows %zu and %zu have one image_id: %s", first, i, id);
     }
-    chex_label_map_release(&rows);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status check_labels(const struct chex_shard *s, struct chex_error *err) {
     for (size_t i = 0; i < s->rows * s->class_count; i++)
         if (s->labels[i] < CHEX_LABEL_NOT_STATED || s->labels[i] > 1)
-            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu: label %d of %s, expected -2 to 1",
-                                  s->path, i / s->class_count, s->labels[i],
-                                  s->class_names[i % s->class_count]);
+            return BAD("row %zu: label %d of %s, expected -2 to 1", i / s->class_count,
+                       s->labels[i], s->class_names[i % s->class_count]);
     return CHEX_OK;
 }
 
@@ -519,29 +475,22 @@ static enum chex_status pread_rows(const struct chex_shard *s, size_t row, size_
     row += got / s->row_bytes;
     if (errno)
         return chex_error_errno(err, CHEX_E_ENV, errno, "%s: cannot read row %zu", s->path, row);
-    return chex_error_set(err, CHEX_E_DATA, "%s: row %zu (%s): the file ends here", s->path, row,
-                          chex_shard_image_id(s, row));
+    return BAD("row %zu (%s): the file ends here", row, chex_shard_image_id(s, row));
 }
 
+/* Between chex_h5_enter() and chex_h5_finish(). */
 static enum chex_status hdf5_rows(const struct chex_shard *s, size_t row, size_t n, uint8_t *pixels,
                                   struct chex_error *err) {
     hsize_t side = (hsize_t)s->size, start[3] = {row, 0, 0}, count[3] = {n, side, side};
-    hid_t space = H5I_INVALID_HID, memory = H5I_INVALID_HID;
-    chex_h5_enter();
-    enum chex_status st =
-        CHEX_H5(space = H5Dget_space(s->image), CHEX_E_DATA, err, "%s: row %zu", s->path, row);
-    if (st == CHEX_OK)
-        st = CHEX_H5(memory = H5Screate_simple(3, count, NULL), CHEX_E_FAIL, err, "%s: row %zu",
-                     s->path, row);
-    if (st == CHEX_OK)
-        st = CHEX_H5(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL),
-                     CHEX_E_DATA, err, "%s: row %zu", s->path, row);
-    if (st == CHEX_OK)
-        st = CHEX_H5(H5Dread(s->image, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, pixels),
-                     CHEX_E_DATA, err, "%s: cannot read row %zu", s->path, row);
-    chex_h5_close(memory);
-    chex_h5_close(space);
-    return chex_h5_finish(st, s->path, err);
+    CHEX_AUTO(chex_h5_close_at) hid_t space = H5I_INVALID_HID, memory = H5I_INVALID_HID;
+#define ROW(call, status) CHEX_H5(call, status, err, "%s: cannot read row %zu", s->path, row)
+    CHEX_TRY(ROW(space = H5Dget_space(s->image), CHEX_E_DATA));
+    CHEX_TRY(ROW(memory = H5Screate_simple(3, count, NULL), CHEX_E_FAIL));
+    CHEX_TRY(
+        ROW(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL), CHEX_E_DATA));
+    return ROW(H5Dread(s->image, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, pixels),
+               CHEX_E_DATA);
+#undef ROW
 }
 
 enum chex_status chex_shard_read(const struct chex_shard *s, size_t row, size_t n, bool verify,
@@ -551,14 +500,18 @@ enum chex_status chex_shard_read(const struct chex_shard *s, size_t row, size_t 
                               s->rows);
     if (n == 0)
         return CHEX_OK;
-    CHEX_TRY(s->fd >= 0 ? pread_rows(s, row, n, pixels, err) : hdf5_rows(s, row, n, pixels, err));
+    if (s->fd >= 0) {
+        CHEX_TRY(pread_rows(s, row, n, pixels, err));
+    } else {
+        chex_h5_enter();
+        CHEX_TRY(chex_h5_finish(hdf5_rows(s, row, n, pixels, err), s->path, err));
+    }
     for (size_t i = 0; verify && i < n; i++) {
         uint64_t got = chex_hash64(pixels + i * s->row_bytes, s->row_bytes);
         if (got != s->checksum[row + i])
-            return chex_error_set(
-                err, CHEX_E_DATA,
-                "%s: row %zu (%s): pixels do not match their checksum: %016llx, expected %016llx",
-                s->path, row + i, chex_shard_image_id(s, row + i), (unsigned long long)got,
+            return BAD(
+                "row %zu (%s): pixels do not match their checksum: %016llx, expected %016llx",
+                row + i, chex_shard_image_id(s, row + i), (unsigned long long)got,
                 (unsigned long long)s->checksum[row + i]);
     }
     return CHEX_OK;

@@ -99,33 +99,27 @@ static enum chex_status open_temp(struct chex_shard_writer *w, uint64_t bytes,
 }
 
 static enum chex_status create_image(struct chex_shard_writer *w, struct chex_error *err) {
-    hid_t file = H5I_INVALID_HID, image = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t file = H5I_INVALID_HID, image = H5I_INVALID_HID;
     hsize_t side = (hsize_t)w->spec.size, dims[3] = {w->spec.rows, side, side};
-    enum chex_status st = chex_h5_file_create(w->temp, ALIGN_BYTES, &file, err);
-    if (st == CHEX_OK)
-        st = chex_h5_write_dataset(file, "image", H5T_STD_U8LE, H5T_NATIVE_UINT8, 3, dims, NULL,
-                                   w->temp, err);
-    if (st == CHEX_OK)
-        st = CHEX_H5(image = H5Dopen2(file, "image", H5P_DEFAULT), CHEX_E_FAIL, err, "%s", w->temp);
-    if (st == CHEX_OK) {
-        haddr_t at = H5Dget_offset(image);
-        if (at == HADDR_UNDEF)
-            st = chex_h5_error(err, CHEX_E_FAIL, "H5Dget_offset", __FILE__, __LINE__,
-                               "%s: no place for the images", w->temp);
-        else
-            w->offset = at;
-    }
+    CHEX_TRY(chex_h5_file_create(w->temp, ALIGN_BYTES, &file, err));
+    CHEX_TRY(chex_h5_write_dataset(file, "image", H5T_STD_U8LE, H5T_NATIVE_UINT8, 3, dims, NULL,
+                                   w->temp, err));
+    CHEX_TRY(
+        CHEX_H5(image = H5Dopen2(file, "image", H5P_DEFAULT), CHEX_E_FAIL, err, "%s", w->temp));
+    haddr_t at = H5Dget_offset(image);
+    if (at == HADDR_UNDEF)
+        return chex_h5_error(err, CHEX_E_FAIL, "H5Dget_offset", __FILE__, __LINE__,
+                             "%s: no place for the images", w->temp);
+    w->offset = at;
     chex_h5_close(image);
-    if (st == CHEX_OK)
-        return chex_h5_file_close(&file, w->temp, err);
-    chex_h5_close(file);
-    return st;
+    image = H5I_INVALID_HID;
+    return chex_h5_file_close(&file, w->temp, err);
 }
 
 enum chex_status chex_shard_create(const char *path, const struct chex_shard_spec *spec,
                                    struct chex_shard_writer **writer_out, struct chex_error *err) {
     CHEX_TRY(check_spec(path, spec, err));
-    struct chex_shard_writer *w = calloc(1, sizeof *w);
+    CHEX_AUTO(chex_shard_abandon_at) struct chex_shard_writer *w = calloc(1, sizeof *w);
     if (!w)
         return chex_error_memory(err, "%s", path);
     w->spec = *spec;
@@ -134,26 +128,16 @@ enum chex_status chex_shard_create(const char *path, const struct chex_shard_spe
     w->path = strdup(path);
     w->checksums = chex_alloc_zeroed(spec->rows, sizeof *w->checksums);
     w->original = chex_alloc_zeroed(spec->rows, 2 * sizeof *w->original);
-    enum chex_status st = CHEX_OK;
     if (!w->path || !w->checksums || !w->original)
-        st = chex_error_memory(err, "%s", path);
-    if (st == CHEX_OK)
-        st = measure_ids(w, err);
+        return chex_error_memory(err, "%s", path);
+    CHEX_TRY(measure_ids(w, err));
     uint64_t bytes = chex_shard_file_bytes(spec->rows, spec->size, spec->classes,
                                            w->image_width + w->patient_width + w->study_width);
-    if (st == CHEX_OK)
-        st = open_temp(w, METADATA_BYTES, err);
-    if (st == CHEX_OK) {
-        chex_h5_enter();
-        st = chex_h5_finish(create_image(w, err), path, err);
-    }
-    if (st == CHEX_OK)
-        st = reserve(w->fd, path, bytes, err);
-    if (st != CHEX_OK) {
-        chex_shard_abandon(w);
-        return st;
-    }
-    *writer_out = w;
+    CHEX_TRY(open_temp(w, METADATA_BYTES, err));
+    chex_h5_enter();
+    CHEX_TRY(chex_h5_finish(create_image(w, err), path, err));
+    CHEX_TRY(reserve(w->fd, path, bytes, err));
+    *writer_out = CHEX_TAKE(w);
     return CHEX_OK;
 }
 
@@ -275,51 +259,40 @@ static enum chex_status write_attributes(struct chex_shard_writer *w, hid_t file
     return chex_h5_write_text(file, "tool_version", s->tool_version, p, err);
 }
 
-static enum chex_status write_tables(struct chex_shard_writer *w, const char *source_digest,
-                                     struct chex_error *err) {
-    struct columns c = {0};
-    hid_t file = H5I_INVALID_HID;
-    enum chex_status st = columns_fill(w, &c) ? CHEX_OK : chex_error_memory(err, "%s", w->path);
-    chex_h5_enter();
-    if (st == CHEX_OK)
-        st = chex_h5_file_open(w->temp, CHEX_H5_WRITE, &file, err);
+static enum chex_status write_tables(struct chex_shard_writer *w, const struct columns *c,
+                                     const char *source_digest, struct chex_error *err) {
+    CHEX_AUTO(chex_h5_close_at) hid_t file = H5I_INVALID_HID;
+    const enum chex_status st = chex_h5_file_open(w->temp, CHEX_H5_WRITE, &file, err);
     if (st == CHEX_E_DATA) { /* no input: somebody has removed or changed the file meanwhile */
         const struct chex_error why = err ? *err : (struct chex_error){0};
-        st = chex_error_set(err, CHEX_E_ENV, "%s", why.text);
+        return chex_error_set(err, CHEX_E_ENV, "%s", why.text);
     }
-    if (st == CHEX_OK)
-        st = write_columns(w, file, &c, err);
-    if (st == CHEX_OK)
-        st = write_optional(w, file, &c, err);
-    if (st == CHEX_OK)
-        st = write_attributes(w, file, source_digest, err);
-    if (st == CHEX_OK)
-        st = chex_h5_file_close(&file, w->temp, err);
-    else
-        chex_h5_close(file);
-    st = chex_h5_finish(st, w->path, err);
-    columns_free(&c);
-    return st;
+    CHEX_TRY(st);
+    CHEX_TRY(write_columns(w, file, c, err));
+    CHEX_TRY(write_optional(w, file, c, err));
+    CHEX_TRY(write_attributes(w, file, source_digest, err));
+    return chex_h5_file_close(&file, w->temp, err);
 }
 
-enum chex_status chex_shard_finish(struct chex_shard_writer *w, const char *source_digest,
+enum chex_status chex_shard_finish(struct chex_shard_writer *writer, const char *source_digest,
                                    struct chex_error *err) {
-    enum chex_status st = CHEX_OK;
+    /* After the rename, abandoning removes no file: there is no temporary name left. */
+    CHEX_AUTO(chex_shard_abandon_at) struct chex_shard_writer *w = writer;
+    CHEX_AUTO(columns_free) struct columns c = {0};
     size_t put = atomic_load(&w->put);
     if (put != w->spec.rows)
-        st = chex_error_set(err, CHEX_E_FAIL, "%s: %zu of %zu rows written", w->path, put,
-                            w->spec.rows);
-    if (st == CHEX_OK && fdatasync(w->fd) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
-    if (st == CHEX_OK)
-        st = write_tables(w, source_digest, err);
-    if (st == CHEX_OK) /* the rows have checksums; the seal covers the rest of the file */
-        st = chex_h5_seal_file(w->fd, w->path, w->offset,
-                               w->offset + (uint64_t)w->spec.rows * w->row_bytes, err);
-    if (st == CHEX_OK)
-        st = chex_fs_commit(w->temp, w->path, err);
-    chex_shard_abandon(w); /* after the rename there is no temporary name left to remove */
-    return st;
+        return chex_error_set(err, CHEX_E_FAIL, "%s: %zu of %zu rows written", w->path, put,
+                              w->spec.rows);
+    if (fdatasync(w->fd) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", w->path);
+    if (!columns_fill(w, &c))
+        return chex_error_memory(err, "%s", w->path);
+    chex_h5_enter();
+    CHEX_TRY(chex_h5_finish(write_tables(w, &c, source_digest, err), w->path, err));
+    /* The rows have checksums; the seal covers the rest of the file. */
+    CHEX_TRY(chex_h5_seal_file(w->fd, w->path, w->offset,
+                               w->offset + (uint64_t)w->spec.rows * w->row_bytes, err));
+    return chex_fs_commit(w->temp, w->path, err);
 }
 
 void chex_shard_abandon(struct chex_shard_writer *w) {

@@ -59,11 +59,12 @@ void chex_shard_set_original(struct chex_shard_writer *w, size_t row, int width,
 /* Writes tables and attributes, flushes the file and renames it to its final name.
  * - Every row must have been written with chex_shard_put().
  * - Frees the writer in all cases. After a failure the temporary file is removed. */
-enum chex_status chex_shard_finish(struct chex_shard_writer *w, const char *source_digest,
+enum chex_status chex_shard_finish(struct chex_shard_writer *writer, const char *source_digest,
                                    struct chex_error *err);
 
 /* Removes the temporary file and frees the writer. NULL allowed. */
 void chex_shard_abandon(struct chex_shard_writer *w);
+CHEX_AUTO_POINTER(struct chex_shard_writer, chex_shard_abandon)
 
 /* Returns an upper bound of a shard file's bytes, for the check of free disk space. id_bytes: sum
  * of the lengths of the longest image id, patient id and study id. */

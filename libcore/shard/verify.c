@@ -70,7 +70,7 @@ static enum chex_status record_data_error(struct chex_verify_result *r, enum che
 static enum chex_status read_shards(struct chex_shard *const *shards, size_t count, int threads,
                                     bool shown, struct chex_verify_result *result,
                                     struct chex_error *err) {
-    struct chex_pixel_fault *faults = chex_alloc_zeroed(count, sizeof *faults);
+    CHEX_AUTO_FREE struct chex_pixel_fault *faults = chex_alloc_zeroed(count, sizeof *faults);
     size_t rows = 0, size = (size_t)chex_shard_size(shards[0]);
     if (!faults)
         return chex_error_memory(err, "verify");
@@ -79,15 +79,13 @@ static enum chex_status read_shards(struct chex_shard *const *shards, size_t cou
     struct chex_progress *progress = chex_progress_create("verifying", "img", rows, shown);
     enum chex_status st = chex_pixels_check(shards, count, threads, progress, 0, faults, err);
     chex_progress_destroy(progress, false);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++) {
-        struct chex_pixel_fault *f = &faults[i];
-        if (f->rows)
-            st = add_fault(result, chex_shard_path(shards[i]), f->first.text, f->rows, err);
-    }
-    free(faults);
     result->shards += count;
     result->rows += rows;
     result->bytes += (uint64_t)rows * size * size;
+    for (size_t i = 0; st == CHEX_OK && i < count; i++)
+        if (faults[i].rows)
+            st = add_fault(result, chex_shard_path(shards[i]), faults[i].first.text, faults[i].rows,
+                           err);
     return st;
 }
 
@@ -117,41 +115,37 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
     const char *name = chex_split_names[set->split];
     size_t classes = (size_t)set->classes, patients = 0;
     uint64_t members = 0;
-    struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
-    const char **ids = chex_alloc_zeroed(set->rows, sizeof *ids);
-    enum chex_status st = counts && ids ? CHEX_OK : chex_error_memory(err, "verify");
-    for (size_t row = 0; st == CHEX_OK && row < set->rows; row++) {
-        size_t i;
+    CHEX_AUTO_FREE struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
+    CHEX_AUTO_FREE const char **ids = chex_alloc_zeroed(set->rows, sizeof *ids);
+    if (!counts || !ids)
+        return chex_error_memory(err, "verify");
+    for (size_t row = 0, i; row < set->rows; row++) {
         const struct chex_shard *s = chex_set_locate(set, row, &i);
         ids[row] = chex_shard_patient_id(s, i);
         chex_label_counts_add(counts, chex_shard_labels(s, i), classes);
     }
-    if (st == CHEX_OK)
-        qsort(ids, set->rows, sizeof *ids, chex_text_compare);
-    for (size_t i = 0; st == CHEX_OK && i < set->rows; i++)
+    qsort(ids, set->rows, sizeof *ids, chex_text_compare);
+    for (size_t i = 0; i < set->rows; i++)
         patients += i == 0 || strcmp(ids[i], ids[i - 1]) != 0;
-    if (st == CHEX_OK)
-        st = check_unique_images(set, ids, err);
-    for (size_t i = 0; st == CHEX_OK && i < set->shard_count; i++)
+    CHEX_TRY(check_unique_images(set, ids, err));
+    for (size_t i = 0; i < set->shard_count; i++)
         members += chex_members_sum(set->shards[i]);
-    if (st == CHEX_OK && members != split->members)
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: split %s holds other images than the manifest says", set->dir,
-                            name);
-    if (st == CHEX_OK && patients != split->patients)
-        st =
-            chex_error_set(err, CHEX_E_DATA, "%s: split %s has %zu patients, the manifest says %zu",
-                           set->dir, name, patients, split->patients);
-    for (size_t c = 0; st == CHEX_OK && c < classes; c++)
+    if (members != split->members)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: split %s holds other images than the manifest says", set->dir,
+                              name);
+    if (patients != split->patients)
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: split %s has %zu patients, the manifest says %zu", set->dir,
+                              name, patients, split->patients);
+    for (size_t c = 0; c < classes; c++)
         if (counts[c].positive != split->positives[c] || counts[c].uncertain != split->uncertain[c])
-            st = chex_error_set(err, CHEX_E_DATA,
-                                "%s: split %s has %zu positive and %zu uncertain of %s, the "
-                                "manifest says %zu and %zu",
-                                set->dir, name, counts[c].positive, counts[c].uncertain,
-                                m->classes[c], split->positives[c], split->uncertain[c]);
-    free(counts);
-    free(ids);
-    return st;
+            return chex_error_set(err, CHEX_E_DATA,
+                                  "%s: split %s has %zu positive and %zu uncertain of %s, the "
+                                  "manifest says %zu and %zu",
+                                  set->dir, name, counts[c].positive, counts[c].uncertain,
+                                  m->classes[c], split->positives[c], split->uncertain[c]);
+    return CHEX_OK;
 }
 
 struct owner {
@@ -187,7 +181,7 @@ static enum chex_status check_leaks(const char *dir, struct chex_set *const *set
                                     struct chex_error *err) {
     size_t shared[CHEX_SPLIT_COUNT][CHEX_SPLIT_COUNT] = {{0}}, n = 0;
     const char *first[CHEX_SPLIT_COUNT][CHEX_SPLIT_COUNT];
-    struct owner *owners = list_owners(sets, &n);
+    CHEX_AUTO_FREE struct owner *owners = list_owners(sets, &n);
     if (!owners)
         return chex_error_memory(err, "verify");
     for (size_t i = 0, in = 0; i < n; i++) {
@@ -200,7 +194,6 @@ static enum chex_status check_leaks(const char *dir, struct chex_set *const *set
                     first[a][b] = owners[i].patient;
         in = 0;
     }
-    free(owners);
     for (int a = 0; a < CHEX_SPLIT_COUNT; a++)
         for (int b = a + 1; b < CHEX_SPLIT_COUNT; b++)
             if (shared[a][b])
@@ -280,17 +273,15 @@ static enum chex_status check_texts(struct chex_shard *const *shards, size_t cou
 static enum chex_status read_split(const struct chex_set *set, int threads, bool shown,
                                    struct chex_verify_result *result, struct chex_error *err) {
     size_t n = 0;
-    struct chex_shard **open = chex_alloc_zeroed(set->shard_count, sizeof(struct chex_shard *));
+    CHEX_AUTO_FREE struct chex_shard **open =
+        chex_alloc_zeroed(set->shard_count, sizeof(struct chex_shard *));
     if (!open)
         return chex_error_memory(err, "verify");
     for (size_t i = 0; i < set->shard_count; i++)
         if (set->shards[i])
             open[n++] = set->shards[i];
-    enum chex_status st = check_texts(open, n, result, err);
-    if (st == CHEX_OK && n)
-        st = read_shards(open, n, threads, shown, result, err);
-    free(open);
-    return st;
+    CHEX_TRY(check_texts(open, n, result, err));
+    return n ? read_shards(open, n, threads, shown, result, err) : CHEX_OK;
 }
 
 /* Sums the source digests of all shards. False: a shard is missing. */
@@ -347,41 +338,33 @@ static enum chex_status check_manifest(const char *dir, const struct chex_manife
 
 static enum chex_status verify_set(const char *dir, const char *labels, int threads, bool shown,
                                    struct chex_verify_result *result, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
-    struct chex_set *sets[CHEX_SPLIT_COUNT] = {NULL};
-    enum chex_status st = chex_manifest_read(dir, &m, err);
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_sets_close) struct chex_set *sets[CHEX_SPLIT_COUNT] = {NULL};
+    const enum chex_status st = chex_manifest_read(dir, &m, err);
     if (st != CHEX_OK)
         return record_data_error(result, st, err);
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
-        if (m->splits[s].shard_count)
-            st = open_split(dir, (enum chex_split)s, m, result, &sets[s], err);
-    if (st == CHEX_OK)
-        st = record_data_error(result, check_leaks(dir, sets, err), err);
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++)
-        if (sets[s])
-            st = read_split(sets[s], threads, shown, result, err);
-    if (st == CHEX_OK)
-        st = check_labels_file(labels, sets, m, result, err);
-    if (st == CHEX_OK && !result->fault_count) /* other faults are more specific */
-        st = record_data_error(result, check_manifest(dir, m, err), err);
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-        chex_set_close(sets[s]);
-    chex_manifest_free(m);
-    return st;
+        if (m->splits[s].shard_count)
+            CHEX_TRY(open_split(dir, (enum chex_split)s, m, result, &sets[s], err));
+    CHEX_TRY(record_data_error(result, check_leaks(dir, sets, err), err));
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
+        if (sets[s])
+            CHEX_TRY(read_split(sets[s], threads, shown, result, err));
+    CHEX_TRY(check_labels_file(labels, sets, m, result, err));
+    return result->fault_count /* other faults are more specific */
+               ? CHEX_OK
+               : record_data_error(result, check_manifest(dir, m, err), err);
 }
 
 static enum chex_status verify_shard(const char *path, int threads, bool shown,
                                      struct chex_verify_result *result, struct chex_error *err) {
-    struct chex_shard *shard = NULL;
-    enum chex_status st = chex_shard_open(path, &shard, err);
+    CHEX_AUTO(chex_shard_close_at) struct chex_shard *shard = NULL;
+    const enum chex_status st = chex_shard_open(path, &shard, err);
     if (st == CHEX_E_DATA)
         return add_fault(result, path, err->text, 0, err);
-    if (st == CHEX_OK)
-        st = check_texts(&shard, 1, result, err);
-    if (st == CHEX_OK)
-        st = read_shards(&shard, 1, threads, shown, result, err);
-    chex_shard_close(shard);
-    return st;
+    CHEX_TRY(st);
+    CHEX_TRY(check_texts(&shard, 1, result, err));
+    return read_shards(&shard, 1, threads, shown, result, err);
 }
 
 enum chex_status chex_verify(const char *path, const char *labels, int threads, bool show_progress,

@@ -131,27 +131,25 @@ static enum chex_status admit_ages(const struct condition *c, struct chex_where 
 static enum chex_status admit_sources(const struct condition *c, const struct chex_sources *s,
                                       struct chex_where *w, struct chex_error *err) {
     char *rest = c->value;
-    bool *listed = chex_alloc_zeroed((size_t)s->count, sizeof *listed);
+    CHEX_AUTO_FREE bool *listed = chex_alloc_zeroed((size_t)s->count, sizeof *listed);
     if (!listed)
         return chex_error_memory(err, "--where");
-    enum chex_status st = only_equality(c, err);
-    for (char *value; st == CHEX_OK && (value = next_value(&rest));) {
+    CHEX_TRY(only_equality(c, err));
+    for (char *value; (value = next_value(&rest));) {
         struct chex_text_nearest nearest = {.word = value};
         int i = 0;
         while (i < s->count && strcmp(s->set[i].name, value) != 0)
             chex_text_offer(&nearest, s->set[i++].name);
-        if (i < s->count)
-            listed[i] = true;
-        else
-            st = chex_error_set(
+        if (i == s->count)
+            return chex_error_set(
                 err, CHEX_E_USAGE, "--where '%.200s': '%.60s' is no set of --data (%s '%.60s'%s)",
                 c->text, value, nearest.best ? "did you mean" : "the first one is",
                 nearest.best ? nearest.best : s->set[0].name, nearest.best ? "?" : "");
+        listed[i] = true;
     }
     for (int i = 0; i < s->count; i++)
         w->sources[i] = w->sources[i] && listed[i] == (c->op == EQUAL);
-    free(listed);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status add(const struct condition *c, const struct chex_sources *sources,
@@ -184,7 +182,8 @@ static enum chex_status parse(const char *text, const struct chex_sources *sourc
 enum chex_status chex_where_parse(const char *text, const struct chex_sources *sources,
                                   struct chex_where **where_out, struct chex_error *err) {
     const size_t count = sources ? (size_t)sources->count : 0;
-    struct chex_where *w = chex_alloc_zeroed(1, sizeof *w + count * sizeof w->sources[0]);
+    CHEX_AUTO_FREE struct chex_where *w =
+        chex_alloc_zeroed(1, sizeof *w + count * sizeof w->sources[0]);
     if (!w)
         return chex_error_memory(err, "--where");
     w->views = EVERY_VIEW;
@@ -192,12 +191,9 @@ enum chex_status chex_where_parse(const char *text, const struct chex_sources *s
     w->source_count = (int)count;
     memset(w->ages, true, sizeof w->ages);
     memset(w->sources, true, count * sizeof w->sources[0]);
-    const enum chex_status st = text && *text ? parse(text, sources, w, err) : CHEX_OK;
-    if (st != CHEX_OK) {
-        chex_where_free(w);
-        return st;
-    }
-    *where_out = w;
+    if (text && *text)
+        CHEX_TRY(parse(text, sources, w, err));
+    *where_out = CHEX_TAKE(w);
     return CHEX_OK;
 }
 

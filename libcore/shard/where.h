@@ -26,6 +26,7 @@ struct chex_where;
 enum chex_status chex_where_parse(const char *text, const struct chex_sources *sources,
                                   struct chex_where **where_out, struct chex_error *err);
 void chex_where_free(struct chex_where *where); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_where, chex_where_free)
 
 /* Whether the conditions on the source admit source number `source`. */
 bool chex_where_admits_source(const struct chex_where *where, int source);
