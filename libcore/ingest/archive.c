@@ -118,24 +118,18 @@ static bool open_reader(struct chex_archive *a) {
 
 enum chex_status chex_archive_open(const char *path, struct chex_archive **archive_out,
                                    struct chex_error *err) {
-    struct chex_archive *a = calloc(1, sizeof *a);
+    CHEX_AUTO(chex_archive_close_at) struct chex_archive *a = calloc(1, sizeof *a);
     unsigned char magic[2] = {0};
-    enum chex_status st = CHEX_OK;
     if (a)
         a->fd = -1;
     if (!a || !(a->path = strdup(path)) || !open_reader(a))
-        st = chex_error_memory(err, "%s", path);
-    else
-        st = chex_fs_open(path, &a->fd, &a->file_bytes, err);
-    if (st == CHEX_OK && pread(a->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
-        st = chex_gunzip_open(a->fd, false, &a->gz, err);
-    if (st == CHEX_OK && archive_read_open1(a->reader) != ARCHIVE_OK)
-        st = archive_fault(a, err);
-    if (st != CHEX_OK) {
-        chex_archive_close(a);
-        return st;
-    }
-    *archive_out = a;
+        return chex_error_memory(err, "%s", path);
+    CHEX_TRY(chex_fs_open(path, &a->fd, &a->file_bytes, err));
+    if (pread(a->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+        CHEX_TRY(chex_gunzip_open(a->fd, false, &a->gz, err));
+    if (archive_read_open1(a->reader) != ARCHIVE_OK)
+        return archive_fault(a, err);
+    *archive_out = CHEX_TAKE(a);
     return CHEX_OK;
 }
 

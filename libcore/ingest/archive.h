@@ -38,6 +38,7 @@ bool chex_archive_named(const char *path);
 enum chex_status chex_archive_open(const char *path, struct chex_archive **archive_out,
                                    struct chex_error *err);
 void chex_archive_close(struct chex_archive *archive); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_archive, chex_archive_close)
 
 bool chex_archive_compressed(const struct chex_archive *archive);
 

@@ -31,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -77,19 +78,16 @@ static enum chex_status share_bad(struct chex_create *c, const struct chex_bad_r
  * the shards whose rows changed; the others are found under their names. */
 static enum chex_status build_all(struct chex_create *c, struct chex_error *err) {
     for (int round = 0;; round++) {
-        struct chex_bad_row *bad = NULL;
+        CHEX_AUTO_FREE struct chex_bad_row *bad = NULL;
         size_t n = 0, new_bad = 0;
         if (round > 0)
             CHEX_TRY(chex_group_agree(c->group, chex_create_make_layout(c, err), err));
         CHEX_TRY(chex_store_list(c->store, err));
-        enum chex_status st = chex_group_agree(c->group, chex_create_build(c, &bad, &n, err), err);
-        if (st == CHEX_OK)
-            st = share_bad(c, bad, n, &new_bad, err);
-        free(bad);
-        if (st == CHEX_OK)
-            st = chex_create_check_bad_limit(c, err);
-        if (st != CHEX_OK || !new_bad)
-            return st;
+        CHEX_TRY(chex_group_agree(c->group, chex_create_build(c, &bad, &n, err), err));
+        CHEX_TRY(share_bad(c, bad, n, &new_bad, err));
+        CHEX_TRY(chex_create_check_bad_limit(c, err));
+        if (!new_bad)
+            return CHEX_OK;
         chex_info("%zu image%s cannot be used; the shards are built again without %s", new_bad,
                   chex_text_s(new_bad), new_bad == 1 ? "it" : "them");
     }
@@ -114,7 +112,7 @@ static enum chex_status fill_result(struct chex_create *c, struct chex_create_re
 /* The result of a run that found its set complete. */
 static enum chex_status fill_done_result(const struct chex_create *c,
                                          struct chex_create_result *out, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(c->o->output, &m, err));
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         out->shards[s] = m->splits[s].shard_count;
@@ -123,7 +121,6 @@ static enum chex_status fill_done_result(const struct chex_create *c,
     }
     out->rejected = m->rejected;
     out->done = true;
-    chex_manifest_free(m);
     return CHEX_OK;
 }
 

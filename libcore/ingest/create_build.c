@@ -175,22 +175,15 @@ static void set_original(const struct build *b, struct job *j, size_t i,
 
 static enum chex_status finish_job(struct build *b, struct job *j, struct chex_error *err) {
     const struct chex_create_origin *origin = b->c->origin;
-    struct chex_shard_writer *writer = j->writer;
+    CHEX_AUTO(chex_shard_abandon_at) struct chex_shard_writer *writer = CHEX_TAKE(j->writer);
     char digest[33];
-    j->writer = NULL;
-    if (atomic_load(&j->has_bad)) {
-        chex_shard_abandon(writer);
+    if (atomic_load(&j->has_bad))
         return CHEX_OK;
-    }
-    enum chex_status st =
-        origin ? origin->sum_digests(origin->arg, j->shard, j->sum, err) : CHEX_OK;
-    if (st != CHEX_OK) {
-        chex_shard_abandon(writer);
-        return st;
-    }
+    if (origin)
+        CHEX_TRY(origin->sum_digests(origin->arg, j->shard, j->sum, err));
     snprintf(digest, sizeof digest, "%016llx%016llx", (unsigned long long)j->sum[0],
              (unsigned long long)j->sum[1]);
-    CHEX_TRY(chex_shard_finish(writer, digest, err));
+    CHEX_TRY(chex_shard_finish(CHEX_TAKE(writer), digest, err));
     j->to->finished = true;
     return CHEX_OK;
 }
@@ -299,21 +292,15 @@ static enum chex_status run(struct build *b, struct chex_error *err) {
 
 enum chex_status chex_create_build(struct chex_create *c, struct chex_bad_row **bad_out,
                                    size_t *count_out, struct chex_error *err) {
-    struct build b = {.c = c};
+    CHEX_AUTO(build_free) struct build b = {.c = c};
     pthread_mutex_init(&b.lock, NULL);
     atomic_init(&b.fails, c->check_only);
-    enum chex_status st = make_jobs(&b, err);
-    if (st == CHEX_OK)
-        st = chex_convert_workers((int)c->o->workers, (int)c->o->size, &b.workers, err);
-    if (st == CHEX_OK)
-        st = run(&b, err);
-    if (st == CHEX_OK) {
-        if (b.bad_count)
-            qsort(b.bad, b.bad_count, sizeof *b.bad, by_row);
-        *bad_out = b.bad;
-        *count_out = b.bad_count;
-        b.bad = NULL;
-    }
-    build_free(&b);
-    return st;
+    CHEX_TRY(make_jobs(&b, err));
+    CHEX_TRY(chex_convert_workers((int)c->o->workers, (int)c->o->size, &b.workers, err));
+    CHEX_TRY(run(&b, err));
+    if (b.bad_count)
+        qsort(b.bad, b.bad_count, sizeof *b.bad, by_row);
+    *bad_out = CHEX_TAKE(b.bad);
+    *count_out = b.bad_count;
+    return CHEX_OK;
 }

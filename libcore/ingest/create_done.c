@@ -28,6 +28,11 @@ struct comparison {
     char difference[160];
 };
 
+static void release(struct comparison *l) {
+    chex_label_map_release(&l->rows);
+    free(l->seen);
+}
+
 /* Records the first difference. Always returns false, so that callers can return it. */
 static bool differs(struct comparison *l, const char *what, const char *value) {
     if (!l->difference[0])
@@ -141,7 +146,7 @@ static enum chex_status compare_rows(struct comparison *l, bool *same_out, struc
     struct chex_error ignored = {0};
     bool same = same_archives(l);
     for (int s = 0; same && s < CHEX_SPLIT_COUNT; s++) {
-        struct chex_set *set = NULL;
+        CHEX_AUTO(chex_set_close_at) struct chex_set *set = NULL;
         if (!l->m->splits[s].shard_count)
             continue;
         if (chex_set_open(l->c->o->output, (enum chex_split)s, 0, SIZE_MAX, &set, &ignored) !=
@@ -149,42 +154,31 @@ static enum chex_status compare_rows(struct comparison *l, bool *same_out, struc
             same = differs(l, "", ignored.text);
         else
             same = same_shards(l, set);
-        chex_set_close(set);
     }
     same = same && same_rest(l);
     *same_out = same;
     return same ? same_source(l, same_out, err) : CHEX_OK;
 }
 
-static bool time_of(const char *dir, int64_t *ns_out) {
-    char *path = chex_fs_join(dir, CHEX_MANIFEST_NAME);
-    struct stat s;
-    bool there = path && stat(path, &s) == 0;
-    if (there)
-        *ns_out = chex_fs_modified_ns(&s);
-    free(path);
-    return there;
-}
-
 enum chex_status chex_store_compare_done(const struct chex_create *c, bool *done_out,
                                          struct chex_error *err) {
-    struct comparison l = {.c = c};
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
+    CHEX_AUTO(release) struct comparison l = {.c = c};
+    struct stat made;
     *done_out = false;
-    if (!time_of(c->o->output, &l.made_ns) || chex_manifest_read(c->o->output, &m, NULL) != CHEX_OK)
+    if (stat(chex_path(c->o->output, CHEX_MANIFEST_NAME).text, &made) != 0 ||
+        chex_manifest_read(c->o->output, &m, NULL) != CHEX_OK)
         return CHEX_OK;
     l.m = m;
+    l.made_ns = chex_fs_modified_ns(&made);
     l.seen = chex_alloc_zeroed(c->table->count, sizeof *l.seen);
-    enum chex_status st = l.seen ? CHEX_OK : chex_error_memory(err, "the list of images");
-    if (st == CHEX_OK)
-        st = chex_labels_index(c->table, &l.rows, err);
-    if (st == CHEX_OK && same_options(&l))
-        st = compare_rows(&l, done_out, err);
-    if (st == CHEX_OK && !*done_out)
+    if (!l.seen)
+        return chex_error_memory(err, "the list of images");
+    CHEX_TRY(chex_labels_index(c->table, &l.rows, err));
+    if (same_options(&l))
+        CHEX_TRY(compare_rows(&l, done_out, err));
+    if (!*done_out)
         chex_info("--resume: the set in %s is not the set of this run: %s", c->o->output,
                   l.difference);
-    chex_label_map_release(&l.rows);
-    chex_manifest_free(m);
-    free(l.seen);
-    return st;
+    return CHEX_OK;
 }

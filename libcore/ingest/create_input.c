@@ -148,7 +148,7 @@ static enum chex_status reject_spooled(struct chex_create *c, struct chex_error 
  * message that names the list; "" if the list cannot be written. */
 static void write_failed_list(const struct chex_create *c, char *mention, size_t size) {
     struct chex_error err = {0};
-    char *path = chex_store_failed_list(c);
+    CHEX_AUTO_FREE char *path = chex_store_failed_list(c);
     mention[0] = '\0';
     if (path)
         snprintf(mention, size, "; %s lists %s", path, c->gave_up ? "those found" : "them all");
@@ -156,7 +156,6 @@ static void write_failed_list(const struct chex_create *c, char *mention, size_t
         chex_warn("no list of the images that cannot be used: %s", err.text);
         mention[0] = '\0';
     }
-    free(path);
 }
 
 /* CHEX_E_DATA if there are more than max_bad bad images. Rank 0 first logs SHOWN_BAD of them. */
@@ -225,8 +224,7 @@ static int by_file(const void *a, const void *b) {
 /* Two label rows may name the same file, for example 1.png and a/1.png. That is an error. */
 static enum chex_status refuse_shared_files(const struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
-    struct owner *owners = chex_alloc_zeroed(t->count, sizeof *owners);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE struct owner *owners = chex_alloc_zeroed(t->count, sizeof *owners);
     size_t n = 0;
     if (!owners)
         return chex_error_memory(err, "the list of images");
@@ -234,17 +232,16 @@ static enum chex_status refuse_shared_files(const struct chex_create *c, struct 
         if (c->files[r])
             owners[n++] = (struct owner){c->files[r], r};
     qsort(owners, n, sizeof *owners, by_file);
-    for (size_t i = 1; st == CHEX_OK && i < n; i++) {
+    for (size_t i = 1; i < n; i++) {
         const struct chex_label_row *a = &t->rows[owners[i - 1].row], *b = &t->rows[owners[i].row];
         if (owners[i].file == owners[i - 1].file)
-            st = chex_error_set(
+            return chex_error_set(
                 err, CHEX_E_DATA,
                 "%s: line %zu: image %s is the same file (%s) as image %s of line %zu, expected "
                 "each image once",
                 t->rows_path, b->line, b->path, owners[i].file->path, a->path, a->line);
     }
-    free(owners);
-    return st;
+    return CHEX_OK;
 }
 
 /* Finds the file of every row. Rows without a file are marked bad. */
@@ -295,25 +292,25 @@ enum chex_status chex_create_find_images(struct chex_create *c, struct chex_erro
  * because the set may be for evaluation or for other labels. Training refuses such a set. */
 static enum chex_status warn_of_labels(struct chex_create *c, struct chex_error *err) {
     const struct chex_label_table *t = c->table;
-    struct chex_label_counts *counts =
+    CHEX_AUTO_FREE struct chex_label_counts *counts =
         chex_alloc_zeroed(CHEX_SPLIT_COUNT * t->class_count, sizeof *counts);
-    enum chex_status st = counts ? CHEX_OK : chex_error_memory(err, "the list of images");
-    for (size_t r = 0; st == CHEX_OK && r < t->count; r++)
+    if (!counts)
+        return chex_error_memory(err, "the list of images");
+    for (size_t r = 0; r < t->count; r++)
         if ((int)c->split[r] != CHEX_SPLIT_UNUSED && !(c->bad && c->bad[r]))
             chex_label_counts_add(counts + c->split[r] * t->class_count, t->rows[r].labels,
                                   t->class_count);
-    for (int s = 0; st == CHEX_OK && s < CHEX_SPLIT_COUNT; s++) {
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         char part[32], warning[CHEX_ERROR_TEXT_BYTES];
         if (!c->layout->rows[s])
             continue;
         snprintf(part, sizeof part, "split %s", chex_split_names[s]);
-        st = chex_label_counts_judge(part, t->classes, counts + (size_t)s * t->class_count,
-                                     t->class_count, false, warning, sizeof warning, err);
-        if (st == CHEX_OK && warning[0] && c->group->rank == 0)
+        CHEX_TRY(chex_label_counts_judge(part, t->classes, counts + (size_t)s * t->class_count,
+                                         t->class_count, false, warning, sizeof warning, err));
+        if (warning[0] && c->group->rank == 0)
             chex_warn("%s", warning);
     }
-    free(counts);
-    return st;
+    return CHEX_OK;
 }
 
 /* A split that loses all its rows is an error, unless the run fails for its bad images anyway. */

@@ -20,18 +20,19 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
                                     struct chex_manifest_split *split, struct chex_error *err) {
     const size_t classes = c->table->class_count;
     size_t n = 0;
-    const char **patients = chex_alloc_zeroed(c->table->count, sizeof *patients);
-    struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
+    CHEX_AUTO_FREE const char **patients = chex_alloc_zeroed(c->table->count, sizeof *patients);
+    CHEX_AUTO_FREE struct chex_label_counts *counts = chex_alloc_zeroed(classes, sizeof *counts);
     split->positives = chex_alloc_zeroed(classes, sizeof *split->positives);
     split->uncertain = chex_alloc_zeroed(classes, sizeof *split->uncertain);
-    const bool whole = patients && counts && split->positives && split->uncertain;
-    for (size_t r = 0; whole && r < c->table->count; r++) {
+    if (!patients || !counts || !split->positives || !split->uncertain)
+        return chex_error_memory(err, "the manifest");
+    for (size_t r = 0; r < c->table->count; r++) {
         if (c->split[r] != which || (c->bad && c->bad[r]))
             continue;
         patients[n++] = c->table->rows[r].patient_id;
         chex_label_counts_add(counts, c->table->rows[r].labels, classes);
     }
-    for (size_t i = 0; whole && i < classes; i++) {
+    for (size_t i = 0; i < classes; i++) {
         split->positives[i] = counts[i].positive;
         split->uncertain[i] = counts[i].uncertain;
     }
@@ -40,22 +41,19 @@ static enum chex_status count_split(const struct chex_create *c, enum chex_split
     for (size_t i = 0; i < n; i++)
         split->patients += i == 0 || strcmp(patients[i], patients[i - 1]) != 0;
     split->rows = n;
-    free(patients);
-    free(counts);
-    return whole ? CHEX_OK : chex_error_memory(err, "the manifest");
+    return CHEX_OK;
 }
 
 /* Opens a finished shard, which checks that it can be read, and adds its digests. */
 static enum chex_status inspect(const char *path, struct chex_manifest_split *split,
                                 struct chex_manifest_shard *shard, uint64_t sum[2],
                                 struct chex_error *err) {
-    struct chex_shard *s = NULL;
+    CHEX_AUTO(chex_shard_close_at) struct chex_shard *s = NULL;
     CHEX_TRY(chex_shard_open(path, &s, err));
     shard->rows = chex_shard_rows(s);
     shard->digest = chex_shard_digest(s);
     split->members += chex_members_sum(s);
     chex_shard_add_source(s, sum);
-    chex_shard_close(s);
     return CHEX_OK;
 }
 
@@ -82,7 +80,7 @@ enum chex_status chex_store_digest_source(const struct chex_create *c, const uin
                                           char out[CHEX_HASH128_HEX_BYTES],
                                           char labels_out[CHEX_HASH128_HEX_BYTES],
                                           struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     if (c->o->records) /* the digest covers the list of names and labels (table->text) */
         text = strdup(c->table->text), size = text ? strlen(text) : 0;
@@ -92,7 +90,6 @@ enum chex_status chex_store_digest_source(const struct chex_create *c, const uin
         return chex_error_memory(err, "the manifest");
     chex_manifest_source_digest(sum, text, size, out);
     chex_hash128_hex(text, size, labels_out);
-    free(text);
     return CHEX_OK;
 }
 
@@ -128,19 +125,16 @@ static bool describe(const struct chex_create *c, const char *digest, const char
 enum chex_status chex_store_make_manifest(const struct chex_store *store,
                                           struct chex_manifest **out, struct chex_error *err) {
     const struct chex_create *c = store->c;
-    struct chex_manifest *m = calloc(1, sizeof *m);
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = calloc(1, sizeof *m);
     char digest[CHEX_HASH128_HEX_BYTES] = "", labels_digest[CHEX_HASH128_HEX_BYTES] = "";
     uint64_t sum[2] = {0, 0};
     if (!m)
         return chex_error_memory(err, "the manifest");
-    enum chex_status st = list_shards(store, m, sum, err);
-    if (st == CHEX_OK && !c->origin)
-        st = chex_store_digest_source(c, sum, digest, labels_digest, err);
-    if (st == CHEX_OK && !describe(c, digest, labels_digest, m))
-        st = chex_error_memory(err, "the manifest");
-    if (st == CHEX_OK)
-        *out = m;
-    else
-        chex_manifest_free(m);
-    return st;
+    CHEX_TRY(list_shards(store, m, sum, err));
+    if (!c->origin)
+        CHEX_TRY(chex_store_digest_source(c, sum, digest, labels_digest, err));
+    if (!describe(c, digest, labels_digest, m))
+        return chex_error_memory(err, "the manifest");
+    *out = CHEX_TAKE(m);
+    return CHEX_OK;
 }

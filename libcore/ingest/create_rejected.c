@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/text.h"
 #include "ingest/create_private.h"
@@ -15,21 +16,17 @@
 /* Reshard: the new set has the same rejected images as the old one. */
 static enum chex_status copy_rejected(const struct chex_create *c, const char *to,
                                       struct chex_error *err) {
-    char *from = chex_fs_join(c->origin->dir, CHEX_STORE_REJECTED), *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
-    enum chex_status st = from ? chex_fs_read(from, CHEX_LABELS_MAX_BYTES, &text, &size, err)
-                               : chex_error_memory(err, "the list of images left out");
-    if (st == CHEX_OK)
-        st = chex_fs_write(to, text, size, err);
-    free(text);
-    free(from);
-    return st;
+    CHEX_TRY(chex_fs_read(chex_path(c->origin->dir, CHEX_STORE_REJECTED).text,
+                          CHEX_LABELS_MAX_BYTES, &text, &size, err));
+    return chex_fs_write(to, text, size, err);
 }
 
 /* Reasons are always quoted because they contain commas; names only if necessary. */
 static enum chex_status write_list(const struct chex_create *c, const char *path,
                                    struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
@@ -44,19 +41,13 @@ static enum chex_status write_list(const struct chex_create *c, const char *path
         chex_text_put_quoted_cell(f, c->reasons[r]);
         fputc('\n', f);
     }
-    enum chex_status st = fclose(f) != 0 ? chex_error_memory(err, "the list of images left out")
-                                         : chex_fs_write(path, text, size, err);
-    free(text);
-    return st;
+    return fclose(f) != 0 ? chex_error_memory(err, "the list of images left out")
+                          : chex_fs_write(path, text, size, err);
 }
 
 enum chex_status chex_store_write_rejected(const struct chex_create *c, struct chex_error *err) {
-    char *path = chex_fs_join(c->o->output, CHEX_STORE_REJECTED);
-    if (!path)
-        return chex_error_memory(err, "the list of images left out");
-    enum chex_status st = c->origin ? copy_rejected(c, path, err) : write_list(c, path, err);
-    free(path);
-    return st;
+    const struct chex_path path = chex_path(c->o->output, CHEX_STORE_REJECTED);
+    return c->origin ? copy_rejected(c, path.text, err) : write_list(c, path.text, err);
 }
 
 /* The output's path without trailing slashes, in new memory. "." and ".." are resolved, because
@@ -75,10 +66,8 @@ static char *plain_name(const char *output) {
 }
 
 char *chex_store_failed_list(const struct chex_create *c) {
-    char *name = plain_name(c->o->output);
-    char *path = name ? chex_fs_format("%s." CHEX_STORE_REJECTED, name) : NULL;
-    free(name);
-    return path;
+    CHEX_AUTO_FREE char *name = plain_name(c->o->output);
+    return name ? chex_fs_format("%s." CHEX_STORE_REJECTED, name) : NULL;
 }
 
 enum chex_status chex_store_write_failed_list(const struct chex_create *c, const char *path,

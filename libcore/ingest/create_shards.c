@@ -56,14 +56,13 @@ static uint64_t shard_key(const struct chex_create *c, const struct chex_layout_
 
 static bool name_shard(const struct chex_store *s, const struct chex_layout_shard *layout,
                        struct chex_store_shard *shard) {
-    char *name = chex_layout_shard_name(layout);
+    CHEX_AUTO_FREE char *name = chex_layout_shard_name(layout);
     shard->layout = layout;
     if (name) {
         shard->path = chex_fs_format("%s/%s.%016llx.h5", s->partial, name,
                                      (unsigned long long)shard_key(s->c, layout));
         shard->file = chex_fs_format("%s/%s.h5", chex_split_names[layout->split], name);
     }
-    free(name);
     return shard->path && shard->file;
 }
 
@@ -140,11 +139,11 @@ static enum chex_status compare(const struct chex_create *c, const struct chex_l
 static enum chex_status open_equal(const struct chex_create *c,
                                    const struct chex_store_shard *shard, struct chex_shard **out,
                                    struct chex_error *err) {
-    CHEX_TRY(chex_shard_open(shard->path, out, err));
-    const enum chex_status st = compare(c, shard->layout, *out, err);
-    if (st != CHEX_OK)
-        chex_shard_close(*out);
-    return st;
+    CHEX_AUTO(chex_shard_close_at) struct chex_shard *s = NULL;
+    CHEX_TRY(chex_shard_open(shard->path, &s, err));
+    CHEX_TRY(compare(c, shard->layout, s, err));
+    *out = CHEX_TAKE(s);
+    return CHEX_OK;
 }
 
 /* Counts a damaged shard and removes its file. */
@@ -208,8 +207,10 @@ static enum chex_status check(struct check *k, struct chex_error *err) {
 /* Finds the finished shards of this rank. Those of a later build round do not count as kept. */
 static enum chex_status find_finished(struct chex_store *s, bool first, struct chex_error *err) {
     const size_t rank = (size_t)s->c->group->rank, size = (size_t)s->c->group->size;
-    struct check k = {.c = s->c, .shards = chex_alloc_zeroed(s->shard_count, sizeof *k.shards)};
-    if (!k.shards)
+    CHEX_AUTO_FREE struct chex_store_shard **shards =
+        chex_alloc_zeroed(s->shard_count, sizeof(struct chex_store_shard *));
+    struct check k = {.c = s->c, .shards = shards};
+    if (!shards)
         return chex_error_memory(err, "the list of finished shards");
     for (size_t i = rank; i < s->shard_count; i += size) {
         struct chex_store_shard *shard = &s->shards[i];
@@ -225,7 +226,6 @@ static enum chex_status find_finished(struct chex_store *s, bool first, struct c
             s->kept++;
             s->kept_rows += k.shards[i]->layout->row_count;
         }
-    free(k.shards);
     return st;
 }
 

@@ -109,13 +109,12 @@ enum chex_status chex_create_open_archives(struct chex_create *c, struct chex_er
     if (!(c->packed = chex_alloc_zeroed(count, sizeof *c->packed)))
         return no_memory(err);
     for (size_t i = 0; i < count; i++) {
-        struct chex_archive *archive = NULL;
+        CHEX_AUTO(chex_archive_close_at) struct chex_archive *archive = NULL;
         enum chex_status st = chex_archive_open(files[i].path, &archive, err);
         if (st == CHEX_OK && chex_archive_compressed(archive))
             c->packed[packed++] = &files[i];
         else if (st == CHEX_OK)
             st = index_tar(c, archive, &files[i], err);
-        chex_archive_close(archive);
         CHEX_TRY(record_fault(c, st, err->text, err));
     }
     chex_folder_sort(c->folder);
@@ -154,11 +153,10 @@ static enum chex_status count_bytes(const struct chex_create *c, uint64_t *bytes
                                     struct chex_error *err) {
     bool all = true;
     for (size_t i = 0; i < c->packed_count; i++) {
-        char *path = spool_path(c, c->packed[i]);
+        CHEX_AUTO_FREE char *path = spool_path(c, c->packed[i]);
         if (!path)
             return no_memory(err);
         all = all && chex_fs_exists(path);
-        free(path);
     }
     size_t used = 0;
     for (size_t r = 0; r < c->table->count; r++)
@@ -249,9 +247,8 @@ static void end_part(struct spooling *s, struct task *t) {
     pthread_mutex_unlock(&s->lock);
     if (!last)
         return;
-    struct chex_spool_writer *writer = t->writer;
-    t->writer = NULL;
-    enum chex_status st = chex_spool_finish(writer, t->fault[0] ? t->fault : NULL, &err);
+    enum chex_status st =
+        chex_spool_finish(CHEX_TAKE(t->writer), t->fault[0] ? t->fault : NULL, &err);
     if (st != CHEX_OK)
         fail(s, st, &err);
 }
@@ -432,20 +429,18 @@ static void run_thread(void *arg, size_t item, int thread) {
  * spool with a warning. */
 static enum chex_status check_spool(const struct chex_create *c, const char *path, bool *whole_out,
                                     struct chex_error *err) {
-    struct chex_spool *spool = NULL;
+    CHEX_AUTO(chex_spool_close_at) struct chex_spool *spool = NULL;
     struct chex_error why = {0};
     *whole_out = false;
     if (!chex_fs_exists(path))
         return CHEX_OK;
-    uint8_t *pixels = malloc((size_t)row_bytes(c));
+    CHEX_AUTO_FREE uint8_t *pixels = malloc((size_t)row_bytes(c));
     if (!pixels)
         return no_memory(err);
     enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, &why);
     for (size_t i = 0; st == CHEX_OK && i < chex_spool_count(spool); i++)
         if (!chex_spool_get(spool, i)->reason)
             st = chex_spool_read(spool, i, pixels, &why);
-    chex_spool_close(spool);
-    free(pixels);
     *whole_out = st == CHEX_OK;
     if (st == CHEX_OK)
         return CHEX_OK;
@@ -461,19 +456,16 @@ static enum chex_status make_tasks(struct spooling *s, struct chex_error *err) {
     if (!(s->tasks = chex_alloc_zeroed(c->packed_count, sizeof *s->tasks)))
         return no_memory(err);
     for (size_t i = (size_t)c->group->rank; i < c->packed_count; i += (size_t)c->group->size) {
-        char *path = spool_path(c, c->packed[i]);
+        CHEX_AUTO_FREE char *path = spool_path(c, c->packed[i]);
         if (!path)
             return no_memory(err);
         bool whole = false;
-        enum chex_status st = check_spool(c, path, &whole, err);
+        CHEX_TRY(check_spool(c, path, &whole, err));
         if (whole)
             chex_info("%s: its images were resized by the interrupted run", c->packed[i]->path);
-        if (whole || st != CHEX_OK)
-            free(path);
-        CHEX_TRY(st);
-        if (whole)
-            continue;
-        s->tasks[s->task_count++] = (struct task){.file = c->packed[i], .path = path};
+        else
+            s->tasks[s->task_count++] =
+                (struct task){.file = c->packed[i], .path = CHEX_TAKE(path)};
     }
     return CHEX_OK;
 }
@@ -520,29 +512,25 @@ static enum chex_status run(struct spooling *s, struct chex_error *err) {
 }
 
 static enum chex_status make_spools(struct chex_create *c, struct chex_error *err) {
-    struct spooling s = {.c = c};
+    CHEX_AUTO(release) struct spooling s = {.c = c};
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.freed, NULL);
-    enum chex_status st = make_tasks(&s, err);
-    if (st == CHEX_OK && s.task_count)
-        st = make_threads(&s, err);
-    if (st == CHEX_OK && s.task_count)
-        st = run(&s, err);
-    release(&s);
-    return st;
+    CHEX_TRY(make_tasks(&s, err));
+    if (!s.task_count)
+        return CHEX_OK;
+    CHEX_TRY(make_threads(&s, err));
+    return run(&s, err);
 }
 
 static enum chex_status take_spool(struct chex_create *c, const struct chex_folder_file *archive,
                                    struct chex_error *err) {
-    struct chex_spool *spool = NULL;
-    char *path = spool_path(c, archive);
+    struct chex_spool *spool = NULL; /* the folder closes it */
+    CHEX_AUTO_FREE char *path = spool_path(c, archive);
     if (!path)
         return no_memory(err);
-    enum chex_status st = chex_spool_open(path, (size_t)row_bytes(c), &spool, err);
-    free(path);
-    if (st == CHEX_OK)
-        st = chex_folder_add_spool(c->folder, spool, err);
-    for (size_t i = 0; st == CHEX_OK && i < chex_spool_count(spool); i++) {
+    CHEX_TRY(chex_spool_open(path, (size_t)row_bytes(c), &spool, err));
+    CHEX_TRY(chex_folder_add_spool(c->folder, spool, err));
+    for (size_t i = 0; i < chex_spool_count(spool); i++) {
         const struct chex_spool_row *row = chex_spool_get(spool, i);
         struct chex_folder_file image = {.bytes = row->bytes,
                                          .modified_ns = archive->modified_ns,
@@ -550,11 +538,10 @@ static enum chex_status take_spool(struct chex_create *c, const struct chex_fold
                                          .spool_row = i};
         if (row->bytes == CHEX_SPOOL_UNREAD)
             image = (struct chex_folder_file){.unread = row->reason};
-        st = chex_folder_add(c->folder, &image, archive->path, row->name, err);
+        CHEX_TRY(chex_folder_add(c->folder, &image, archive->path, row->name, err));
     }
-    if (st == CHEX_OK && chex_spool_fault(spool))
-        st = record_fault(c, CHEX_E_DATA, chex_spool_fault(spool), err);
-    return st;
+    return chex_spool_fault(spool) ? record_fault(c, CHEX_E_DATA, chex_spool_fault(spool), err)
+                                   : CHEX_OK;
 }
 
 static enum chex_status take_spools(struct chex_create *c, struct chex_error *err) {

@@ -43,6 +43,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/lockfile.h"
 #include "base/log.h"
@@ -59,10 +60,7 @@ static enum chex_status no_memory(struct chex_error *err) {
 }
 
 static bool holds(const char *dir, const char *name) {
-    char *path = chex_fs_join(dir, name);
-    bool yes = path && chex_fs_exists(path);
-    free(path);
-    return yes;
+    return chex_fs_exists(chex_path(dir, name).text);
 }
 
 /* The next entry except the lock; NULL: there is none. */
@@ -84,13 +82,6 @@ static bool is_empty(const char *dir) {
     return empty;
 }
 
-static enum chex_status remove_tree(const char *dir, const char *name, struct chex_error *err) {
-    char *path = chex_fs_join(dir, name);
-    enum chex_status st = path ? chex_fs_remove_tree(path, err) : no_memory(err);
-    free(path);
-    return st;
-}
-
 /* Removes everything in the partial folder except the lock. `moves` is the last: if this run ends
  * here, the next one still sees that the set is complete. */
 static enum chex_status clear_partial(const struct chex_store *s, struct chex_error *err) {
@@ -100,25 +91,22 @@ static enum chex_status clear_partial(const struct chex_store *s, struct chex_er
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", s->partial);
     for (const char *name; st == CHEX_OK && (name = next_entry(d));)
         if (strcmp(name, moves_name) != 0)
-            st = remove_tree(s->partial, name, err);
+            st = chex_fs_remove_tree(chex_path(s->partial, name).text, err);
     closedir(d);
-    return st == CHEX_OK ? remove_tree(s->partial, moves_name, err) : st;
+    CHEX_TRY(st);
+    return chex_fs_remove_tree(chex_path(s->partial, moves_name).text, err);
 }
 
 /* ---- replacing a set, and undoing a publish ---- */
 
 static uint64_t file_bytes(const char *dir, const char *name) {
-    struct stat s = {0};
-    char *path = chex_fs_join(dir, name);
-    if (!path || stat(path, &s) != 0)
-        s.st_size = 0;
-    free(path);
-    return (uint64_t)s.st_size;
+    struct stat s;
+    return stat(chex_path(dir, name).text, &s) == 0 ? (uint64_t)s.st_size : 0;
 }
 
 /* With --force: logs which set will be replaced. The removal comes in chex_store_publish(). */
 static enum chex_status announce_replacement(const char *dir, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     enum chex_status st = chex_manifest_read(dir, &m, err);
     if (st != CHEX_OK)
         return chex_error_prefix(err, st, "--force replaces only what chex-shard made");
@@ -134,39 +122,32 @@ static enum chex_status announce_replacement(const char *dir, struct chex_error 
     chex_info("--force: when the new set is complete, %s loses %zu shard%s of %zu image%s, %s (%s)",
               dir, shards, chex_text_s(shards), rows, chex_text_s(rows),
               chex_format_bytes(text, sizeof text, bytes), m->tool_version);
-    chex_manifest_free(m);
     return CHEX_OK;
 }
 
 static enum chex_status remove_file(const char *dir, const char *name, struct chex_error *err) {
-    char *path = chex_fs_join(dir, name);
-    enum chex_status st = CHEX_OK;
-    if (!path)
-        return no_memory(err);
-    if (unlink(path) != 0 && errno != ENOENT)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", path);
-    free(path);
-    return st;
+    const struct chex_path path = chex_path(dir, name);
+    if (unlink(path.text) != 0 && errno != ENOENT)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot remove %s", path.text);
+    return CHEX_OK;
 }
 
 /* Removes the manifest first, so that no reader takes the rest for a complete set. Removes only
  * files that the manifest lists, and folders only if they are empty. */
 static enum chex_status remove_old(const char *dir, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_manifest_read(dir, &m, err));
-    enum chex_status st = remove_file(dir, CHEX_MANIFEST_NAME, err);
-    if (st == CHEX_OK)
-        st = remove_file(dir, CHEX_STORE_REJECTED, err);
+    CHEX_TRY(remove_file(dir, CHEX_MANIFEST_NAME, err));
+    CHEX_TRY(remove_file(dir, CHEX_STORE_REJECTED, err));
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
-        for (size_t i = 0; st == CHEX_OK && i < m->splits[s].shard_count; i++)
-            st = remove_file(dir, m->splits[s].shards[i].file, err);
-        char *folder = chex_fs_join(dir, chex_split_names[s]);
-        if (folder && m->splits[s].shard_count && rmdir(folder) != 0 && errno == ENOTEMPTY)
-            chex_warn("%s: contains files that chex-shard did not write; they are kept", folder);
-        free(folder);
+        const struct chex_path folder = chex_path(dir, chex_split_names[s]);
+        for (size_t i = 0; i < m->splits[s].shard_count; i++)
+            CHEX_TRY(remove_file(dir, m->splits[s].shards[i].file, err));
+        if (m->splits[s].shard_count && rmdir(folder.text) != 0 && errno == ENOTEMPTY)
+            chex_warn("%s: contains files that chex-shard did not write; they are kept",
+                      folder.text);
     }
-    chex_manifest_free(m);
-    return st;
+    return CHEX_OK;
 }
 
 /* Renames a shard back by its line of `moves`. */
@@ -175,13 +156,12 @@ static enum chex_status move_back(const struct chex_store *s, char *line, struct
     if (!tab)
         return CHEX_OK;
     *tab = '\0';
-    char *from = chex_fs_join(s->c->o->output, tab + 1), *to = chex_fs_join(s->partial, line);
-    enum chex_status st = from && to ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK && chex_fs_exists(from) && !chex_fs_exists(to) && rename(from, to) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from, to);
-    free(from);
-    free(to);
-    return st;
+    const struct chex_path from = chex_path(s->c->o->output, tab + 1),
+                           to = chex_path(s->partial, line);
+    if (chex_fs_exists(from.text) && !chex_fs_exists(to.text) && rename(from.text, to.text) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", from.text,
+                                to.text);
+    return CHEX_OK;
 }
 
 /* Undoes steps 3 to 6 of an unfinished or failed publish: renames its shards back into the partial
@@ -189,26 +169,21 @@ static enum chex_status move_back(const struct chex_store *s, char *line, struct
 static enum chex_status take_back(const struct chex_store *s, struct chex_error *err) {
     enum { LIMIT = 1 << 30 };
     const char *dir = s->c->o->output;
-    char *text = NULL, *rest = NULL, *path = chex_fs_join(s->partial, moves_name);
-    enum chex_status st = path ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK && chex_fs_exists(path)) {
-        st = chex_fs_read(path, LIMIT, &text, NULL, err);
-        for (char *line = st == CHEX_OK ? strtok_r(text, "\n", &rest) : NULL; line && st == CHEX_OK;
-             line = strtok_r(NULL, "\n", &rest))
-            st = move_back(s, line, err);
-        for (int k = 0; k < CHEX_SPLIT_COUNT; k++) {
-            char *folder = chex_fs_join(dir, chex_split_names[k]);
-            if (folder)
-                rmdir(folder); /* fails, as intended, if it is not empty */
-            free(folder);
-        }
-        remove_file(dir, CHEX_STORE_REJECTED, NULL);
-        remove_file(dir, CHEX_MANIFEST_NAME, NULL);
-        if (st == CHEX_OK)
-            unlink(path);
-    }
-    free(text);
-    free(path);
+    const struct chex_path path = chex_path(s->partial, moves_name);
+    CHEX_AUTO_FREE char *text = NULL;
+    char *rest = NULL;
+    if (!chex_fs_exists(path.text))
+        return CHEX_OK;
+    enum chex_status st = chex_fs_read(path.text, LIMIT, &text, NULL, err);
+    for (char *line = st == CHEX_OK ? strtok_r(text, "\n", &rest) : NULL; line && st == CHEX_OK;
+         line = strtok_r(NULL, "\n", &rest))
+        st = move_back(s, line, err);
+    for (int k = 0; k < CHEX_SPLIT_COUNT; k++)
+        rmdir(chex_path(dir, chex_split_names[k]).text); /* fails if it is not empty: intended */
+    remove_file(dir, CHEX_STORE_REJECTED, NULL);
+    remove_file(dir, CHEX_MANIFEST_NAME, NULL);
+    if (st == CHEX_OK)
+        unlink(path.text);
     return st;
 }
 
@@ -292,12 +267,8 @@ static void remove_temporaries(const struct chex_store *s) {
             unlinkat(dirfd(d), name, 0);
     if (d)
         closedir(d);
-    for (int i = 0; i < 2; i++) {
-        char *path = chex_fs_join(s->c->o->output, names[i]);
-        if (path)
-            chex_fs_remove_temps(path);
-        free(path);
-    }
+    for (int i = 0; i < 2; i++)
+        chex_fs_remove_temps(chex_path(s->c->o->output, names[i]).text);
 }
 
 static enum chex_status take_output(struct chex_store *s, struct chex_error *err) {
@@ -383,33 +354,29 @@ enum chex_status chex_store_check_space(const struct chex_store *s, struct chex_
 /* ---- publishing ---- */
 
 static enum chex_status write_moves(const struct chex_store *s, struct chex_error *err) {
-    char *text = NULL, *path = chex_fs_join(s->partial, moves_name);
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     for (size_t i = 0; f && i < s->shard_count; i++)
         fprintf(f, "%s\t%s\n", chex_fs_name(s->shards[i].path), s->shards[i].file);
-    const bool whole = f && fclose(f) == 0 && path;
-    enum chex_status st = whole ? chex_fs_write(path, text, size, err) : no_memory(err);
-    free(text);
-    free(path);
-    return st;
+    if (!f || fclose(f) != 0)
+        return no_memory(err);
+    return chex_fs_write(chex_path(s->partial, moves_name).text, text, size, err);
 }
 
 static enum chex_status move_shard(const struct chex_store *s, const struct chex_store_shard *shard,
                                    struct chex_error *err) {
     const struct chex_layout_shard *l = shard->layout;
-    char *folder = chex_fs_join(s->c->o->output, chex_split_names[l->split]);
-    char *to = chex_fs_join(s->c->o->output, shard->file);
-    enum chex_status st = folder && to ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK && l->index == 0)
-        st = chex_fs_mkdirs(folder, err);
-    if (st == CHEX_OK && rename(shard->path, to) != 0)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", shard->path, to);
-    if (st == CHEX_OK && l->index + 1 == l->count)
-        chex_fs_sync_folder(folder);
-    free(folder);
-    free(to);
-    return st;
+    const struct chex_path folder = chex_path(s->c->o->output, chex_split_names[l->split]),
+                           to = chex_path(s->c->o->output, shard->file);
+    if (l->index == 0)
+        CHEX_TRY(chex_fs_mkdirs(folder.text, err));
+    if (rename(shard->path, to.text) != 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot rename %s to %s", shard->path,
+                                to.text);
+    if (l->index + 1 == l->count)
+        chex_fs_sync_folder(folder.text);
+    return CHEX_OK;
 }
 
 /* Steps 2 to 6 of the head. */
@@ -426,19 +393,16 @@ static enum chex_status move_and_describe(const struct chex_store *s, const stru
 }
 
 static enum chex_status publish(struct chex_store *s, struct chex_error *err) {
-    struct chex_manifest *m = NULL;
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = NULL;
     CHEX_TRY(chex_store_make_manifest(s, &m, err));
     enum chex_status st = move_and_describe(s, m, err);
-    chex_manifest_free(m);
-    if (st != CHEX_OK) {
+    if (st != CHEX_OK)
         take_back(s, NULL); /* if this fails too, the next run does it */
-        return st;
-    }
+    CHEX_TRY(st);
     CHEX_TRY(clear_partial(s, err));
-    char *failed = s->c->origin ? NULL : chex_store_failed_list(s->c);
+    CHEX_AUTO_FREE char *failed = s->c->origin ? NULL : chex_store_failed_list(s->c);
     if (failed)
         unlink(failed); /* of an earlier run: this one succeeded */
-    free(failed);
     unlock(s);
     return CHEX_OK;
 }

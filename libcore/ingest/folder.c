@@ -224,24 +224,19 @@ enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex
 
 enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_out,
                                   struct chex_error *err) {
-    struct chex_folder *f = NULL;
+    CHEX_AUTO(chex_folder_close_at) struct chex_folder *f = NULL;
     struct stat info;
-    enum chex_status st;
     CHEX_TRY(chex_folder_create(&f, err));
     if (chex_archive_named(dir) && stat(dir, &info) == 0 && S_ISREG(info.st_mode)) {
         char *path = strdup(dir);
-        st = path ? add_found(f, path, strlen(path), &info, err) : no_memory(err);
+        CHEX_TRY(path ? add_found(f, path, strlen(path), &info, err) : no_memory(err));
     } else {
-        st = walk_from(f, dir, err);
-    }
-    if (st != CHEX_OK) {
-        chex_folder_close(f);
-        return st;
+        CHEX_TRY(walk_from(f, dir, err));
     }
     chex_folder_sort(f);
     if (f->archives.count)
         qsort(f->archives.files, f->archives.count, sizeof *f->archives.files, by_path);
-    *folder_out = f;
+    *folder_out = CHEX_TAKE(f);
     return CHEX_OK;
 }
 

@@ -45,6 +45,7 @@ enum chex_status chex_folder_open(const char *dir, struct chex_folder **folder_o
 /* A folder without files, for chex_folder_add(). */
 enum chex_status chex_folder_create(struct chex_folder **folder_out, struct chex_error *err);
 void chex_folder_close(struct chex_folder *folder); /* NULL allowed; closes containers and spools */
+CHEX_AUTO_POINTER(struct chex_folder, chex_folder_close)
 
 /* Number of files and members; archives are not counted. */
 size_t chex_folder_count(const struct chex_folder *folder);

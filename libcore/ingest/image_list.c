@@ -38,6 +38,13 @@ struct making {
     size_t names_bytes;
 };
 
+static void release(struct making *m) {
+    chex_image_list_destroy(m->list);
+    free(m->noted);
+    free(m->names);
+    free(m->results);
+}
+
 static enum chex_status no_memory(struct chex_error *err) {
     return chex_error_memory(err, "the list of images");
 }
@@ -111,7 +118,7 @@ static enum chex_status add_tar(struct making *m, struct chex_archive *archive,
 /* A damaged archive gives its members before the damage, then one entry with the fault. */
 static enum chex_status add_archive(struct making *m, const struct chex_folder_file *file,
                                     struct chex_error *err) {
-    struct chex_archive *archive = NULL;
+    CHEX_AUTO(chex_archive_close_at) struct chex_archive *archive = NULL;
     enum chex_status st = chex_archive_open(file->path, &archive, err);
     if (st == CHEX_OK && chex_archive_compressed(archive)) {
         if (chex_alloc_grow(&m->noted, m->noted_count, &m->noted_capacity, sizeof *m->noted))
@@ -121,7 +128,6 @@ static enum chex_status add_archive(struct making *m, const struct chex_folder_f
     } else if (st == CHEX_OK) {
         st = add_tar(m, archive, file, err);
     }
-    chex_archive_close(archive);
     return st == CHEX_E_DATA ? add_fault(m, file, err->text, err) : st;
 }
 
@@ -149,21 +155,20 @@ static bool is_result(const struct chex_folder_file *file, const char *results) 
 
 static enum chex_status add_files(struct chex_image_list *l, const struct chex_folder_file *files,
                                   size_t count, const char *results, struct chex_error *err) {
-    const struct chex_folder_file **order = chex_alloc_zeroed(count, sizeof *order);
-    enum chex_status st = order ? CHEX_OK : no_memory(err);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++)
+    CHEX_AUTO_FREE const struct chex_folder_file **order = chex_alloc_zeroed(count, sizeof *order);
+    if (!order)
+        return no_memory(err);
+    for (size_t i = 0; i < count; i++)
         order[i] = &files[i];
-    if (st == CHEX_OK)
-        qsort(order, count, sizeof *order, by_path);
-    for (size_t i = 0; st == CHEX_OK && i < count; i++) {
+    qsort(order, count, sizeof *order, by_path);
+    for (size_t i = 0; i < count; i++) {
         const struct chex_listed_image image = {
             .id = order[i]->path + order[i]->below, .file = *order[i], .archive = -1};
         if (!is_result(order[i], results))
-            st = image.file.unread ? add_unread(l, image, image.file.unread, err)
-                                   : add(l, &image, err);
+            CHEX_TRY(image.file.unread ? add_unread(l, image, image.file.unread, err)
+                                       : add(l, &image, err));
     }
-    free(order);
-    return st;
+    return CHEX_OK;
 }
 
 static void warn_left_out(const struct chex_folder *folder) {
@@ -200,18 +205,14 @@ static enum chex_status add_folder(struct making *m, const char *dir, struct che
     l->folders[l->folder_count++] = folder;
     if (m->group->rank == 0)
         warn_left_out(folder);
-    char *real = realpath(dir, NULL);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE char *real = realpath(dir, NULL);
     if (!real)
-        st = chex_error_errno(err, CHEX_E_DATA, errno, "--images %s", dir);
-    else if (m->results && strcmp(real, m->results) == 0)
-        st =
-            chex_error_set(err, CHEX_E_USAGE,
-                           "--images %s is the folder of --output too: name another --output", dir);
-    if (st == CHEX_OK)
-        st = add_entries(m, folder, results_below(m, real), err);
-    free(real);
-    return st;
+        return chex_error_errno(err, CHEX_E_DATA, errno, "--images %s", dir);
+    if (m->results && strcmp(real, m->results) == 0)
+        return chex_error_set(err, CHEX_E_USAGE,
+                              "--images %s is the folder of --output too: name another --output",
+                              dir);
+    return add_entries(m, folder, results_below(m, real), err);
 }
 
 static enum chex_status add_name(struct making *m, const char *name, struct chex_error *err) {
@@ -239,7 +240,7 @@ static enum chex_status add_name(struct making *m, const char *name, struct chex
  * UINT64_MAX, the fault or "", and "". */
 static enum chex_status pack_archive(FILE *to, const char *path, struct chex_error *err) {
     static const uint64_t end = UINT64_MAX;
-    struct chex_archive *archive = NULL;
+    CHEX_AUTO(chex_archive_close_at) struct chex_archive *archive = NULL;
     enum chex_status st = chex_archive_open(path, &archive, err);
     for (bool more = true; st == CHEX_OK && more;) {
         struct chex_archive_member member;
@@ -251,7 +252,6 @@ static enum chex_status pack_archive(FILE *to, const char *path, struct chex_err
             putc('\0', to);
         }
     }
-    chex_archive_close(archive);
     if (st != CHEX_OK && st != CHEX_E_DATA)
         return st;
     fwrite(&end, sizeof end, 1, to);
@@ -274,15 +274,12 @@ static enum chex_status pack_own(struct making *m, char **data_out, size_t *size
 
 /* Gives all ranks the packed members of all archives, ordered by rank. Collective. */
 static enum chex_status share_members(struct making *m, struct chex_error *err) {
-    char *mine = NULL;
+    CHEX_AUTO_FREE char *mine = NULL;
     void *all = NULL;
     size_t bytes = 0, total = 0;
     uint64_t shared = 0;
-    enum chex_status st = chex_group_agree(m->group, pack_own(m, &mine, &bytes, err), err);
-    if (st == CHEX_OK)
-        st = chex_group_gather(m->group, mine, bytes, &all, &total, err);
-    free(mine);
-    CHEX_TRY(st);
+    CHEX_TRY(chex_group_agree(m->group, pack_own(m, &mine, &bytes, err), err));
+    CHEX_TRY(chex_group_gather(m->group, mine, bytes, &all, &total, err));
     m->names = all;
     shared = total;
     CHEX_TRY(chex_group_broadcast(m->group, &shared, sizeof shared, 0, err));
@@ -340,24 +337,21 @@ static void find_packed(const struct making *m, const char **at_out) {
 /* Builds the list again, with the members of each compressed archive in their place. */
 static enum chex_status insert_members(struct making *m, struct chex_error *err) {
     struct chex_image_list *l = m->list;
-    struct chex_listed_image *before = l->images;
+    CHEX_AUTO_FREE struct chex_listed_image *before = CHEX_TAKE(l->images);
+    CHEX_AUTO_FREE const char **at = chex_alloc_zeroed(m->noted_count, sizeof *at);
     const size_t count = l->count;
-    const char **at = chex_alloc_zeroed(m->noted_count, sizeof *at);
     l->archives = chex_alloc_zeroed(m->noted_count, sizeof *l->archives);
-    l->images = NULL;
     l->count = l->capacity = 0;
-    enum chex_status st = at && l->archives ? CHEX_OK : no_memory(err);
-    if (st == CHEX_OK)
-        find_packed(m, at);
-    for (size_t i = 0, n = 0; st == CHEX_OK && i <= count; i++) {
-        for (; st == CHEX_OK && n < m->noted_count && m->noted[n].at == i; n++)
-            st = unpack_archive(m, &m->noted[n], &at[n], err);
-        if (st == CHEX_OK && i < count)
-            st = add(l, &before[i], err);
+    if (!at || !l->archives)
+        return no_memory(err);
+    find_packed(m, at);
+    for (size_t i = 0, n = 0; i <= count; i++) {
+        for (; n < m->noted_count && m->noted[n].at == i; n++)
+            CHEX_TRY(unpack_archive(m, &m->noted[n], &at[n], err));
+        if (i < count)
+            CHEX_TRY(add(l, &before[i], err));
     }
-    free(at);
-    free(before);
-    return st;
+    return CHEX_OK;
 }
 
 /* ---- ids and digest ---- */
@@ -369,29 +363,27 @@ static int by_id(const void *a, const void *b) {
 
 /* Images with the same id get their paths as ids. What cannot be read has no row in the results. */
 static enum chex_status make_unique(struct chex_image_list *l, struct chex_error *err) {
-    struct chex_listed_image **order = chex_alloc_zeroed(l->count, sizeof *order);
+    CHEX_AUTO_FREE struct chex_listed_image **order = chex_alloc_zeroed(l->count, sizeof *order);
     if (!order)
         return no_memory(err);
     size_t count = 0;
     for (size_t i = 0; i < l->count; i++)
         if (!l->images[i].fault)
             order[count++] = &l->images[i];
-    enum chex_status st = CHEX_OK;
-    for (int pass = 0; pass < 2 && st == CHEX_OK; pass++) {
+    for (int pass = 0; pass < 2; pass++) {
         qsort(order, count, sizeof *order, by_id);
         for (size_t i = 0, stop; i < count; i = stop) {
             for (stop = i + 1; stop < count && strcmp(order[stop]->id, order[i]->id) == 0;)
                 stop++;
-            if (stop - i > 1 && pass == 1 && st == CHEX_OK)
-                st = chex_error_set(err, CHEX_E_DATA,
-                                    "--images: %s is there twice: name each image once",
-                                    order[i]->id);
+            if (stop - i > 1 && pass == 1)
+                return chex_error_set(err, CHEX_E_DATA,
+                                      "--images: %s is there twice: name each image once",
+                                      order[i]->id);
             for (size_t k = i; stop - i > 1 && pass == 0 && k < stop; k++)
                 order[k]->id = order[k]->file.path;
         }
     }
-    free(order);
-    return st;
+    return CHEX_OK;
 }
 
 static uint64_t digest_of(const struct chex_image_list *l) {
@@ -468,20 +460,13 @@ static enum chex_status make(struct making *m, const char *const *names, size_t 
 enum chex_status chex_image_list_create(const char *const *names, size_t name_count,
                                         const char *results, struct chex_group *group,
                                         struct chex_image_list **list_out, struct chex_error *err) {
+    CHEX_AUTO(release)
     struct making m = {.group = group,
                        .results = realpath(results, NULL),
                        .list = chex_alloc_zeroed(1, sizeof *m.list)};
-    enum chex_status st = chex_group_agree(group, m.list ? CHEX_OK : no_memory(err), err);
-    if (st == CHEX_OK)
-        st = make(&m, names, name_count, err);
-    free(m.noted);
-    free(m.names);
-    free(m.results);
-    if (st != CHEX_OK) {
-        chex_image_list_destroy(m.list);
-        return st;
-    }
-    *list_out = m.list;
+    CHEX_TRY(chex_group_agree(group, m.list ? CHEX_OK : no_memory(err), err));
+    CHEX_TRY(make(&m, names, name_count, err));
+    *list_out = CHEX_TAKE(m.list);
     return CHEX_OK;
 }
 

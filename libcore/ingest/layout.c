@@ -103,27 +103,21 @@ enum chex_status chex_layout_create(const struct chex_label_table *table,
                                     const enum chex_split *split, const bool *out, size_t shards,
                                     uint64_t seed, struct chex_layout **layout_out,
                                     struct chex_error *err) {
-    struct chex_layout *layout = calloc(1, sizeof *layout);
-    struct keyed *keyed = chex_alloc_zeroed(table->count, sizeof *keyed);
+    CHEX_AUTO(chex_layout_free_at) struct chex_layout *layout = calloc(1, sizeof *layout);
+    CHEX_AUTO_FREE struct keyed *keyed = chex_alloc_zeroed(table->count, sizeof *keyed);
     if (layout)
         layout->shards = chex_alloc_zeroed(shards * CHEX_SPLIT_COUNT, sizeof *layout->shards);
-    enum chex_status st = CHEX_OK;
     if (!layout || !keyed || !layout->shards)
-        st = chex_error_memory(err, "the layout of %zu rows", table->count);
-    for (int s = 0; s < CHEX_SPLIT_COUNT && st == CHEX_OK; s++) {
+        return chex_error_memory(err, "the layout of %zu rows", table->count);
+    for (int s = 0; s < CHEX_SPLIT_COUNT; s++) {
         size_t n = order(table, split, (enum chex_split)s, seed, keyed), good = 0;
         for (size_t i = 0; i < n; i++)
             good += !out || !out[keyed[i].row];
         layout->rows[s] = good;
         if (good)
-            st =
-                deal(keyed, n, out, (enum chex_split)s, good < shards ? good : shards, layout, err);
+            CHEX_TRY(deal(keyed, n, out, (enum chex_split)s, good < shards ? good : shards, layout,
+                          err));
     }
-    free(keyed);
-    if (st != CHEX_OK) {
-        chex_layout_free(layout);
-        return st;
-    }
-    *layout_out = layout;
+    *layout_out = CHEX_TAKE(layout);
     return CHEX_OK;
 }

@@ -40,6 +40,7 @@ enum chex_status chex_layout_create(const struct chex_label_table *table,
                                     uint64_t seed, struct chex_layout **layout_out,
                                     struct chex_error *err);
 void chex_layout_free(struct chex_layout *layout); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_layout, chex_layout_free)
 
 /* "train-00000-of-00016" in new memory; NULL if out of memory. */
 char *chex_layout_shard_name(const struct chex_layout_shard *shard);

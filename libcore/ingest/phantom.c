@@ -386,8 +386,8 @@ enum { MAX_COUNT = 10000000 };
 
 struct job {
     const struct chex_phantom_options *options;
-    char *images;     /* dir/images */
-    uint8_t **pixels; /* one image for each worker */
+    const char *images; /* dir/images */
+    uint8_t **pixels;   /* one image for each worker */
     struct chex_progress *progress;
     atomic_ullong done;
 };
@@ -406,11 +406,8 @@ static enum chex_status write_one(void *arg, size_t index, int worker, struct ch
     chex_phantom_case(o->seed, index, &c);
     image_name(&c, name);
     CHEX_TRY(chex_phantom_draw(o->seed, index, size, pixels, err));
-    char *path = chex_fs_join(job->images, name);
-    if (!path)
-        return chex_error_memory(err, "%s", name);
-    enum chex_status st = chex_image_write_png(path, pixels, size, size, err);
-    free(path);
+    enum chex_status st =
+        chex_image_write_png(chex_path(job->images, name).text, pixels, size, size, err);
     chex_progress_set(job->progress, atomic_fetch_add(&job->done, 1) + 1, NULL);
     return st;
 }
@@ -448,7 +445,7 @@ static void print_findings(FILE *out, const struct chex_phantom_case *c) {
 /* Writes labels.csv with the NIH's header line, which has 9 names for rows of 11 fields. */
 static enum chex_status write_labels(const struct chex_phantom_options *o, const char *path,
                                      struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
@@ -470,10 +467,7 @@ static enum chex_status write_labels(const struct chex_phantom_options *o, const
     }
     bool ok = !ferror(out);
     ok = fclose(out) == 0 && ok;
-    enum chex_status st =
-        ok ? chex_fs_write(path, text, size, err) : chex_error_memory(err, "%s", path);
-    free(text);
-    return st;
+    return ok ? chex_fs_write(path, text, size, err) : chex_error_memory(err, "%s", path);
 }
 
 static enum chex_status check_options(const struct chex_phantom_options *o,
@@ -508,12 +502,7 @@ static enum chex_status write_set(struct job *job, const char *labels, struct ch
 enum chex_status chex_phantom_write(const struct chex_phantom_options *options,
                                     struct chex_error *err) {
     CHEX_TRY(check_options(options, err));
-    struct job job = {.options = options, .images = chex_fs_join(options->dir, "images")};
-    char *labels = chex_fs_join(options->dir, "labels.csv");
-    enum chex_status st = job.images && labels
-                              ? write_set(&job, labels, err)
-                              : chex_error_memory(err, "phantom in %s", options->dir);
-    free(job.images);
-    free(labels);
-    return st;
+    const struct chex_path images = chex_path(options->dir, "images");
+    struct job job = {.options = options, .images = images.text};
+    return write_set(&job, chex_path(options->dir, "labels.csv").text, err);
 }

@@ -55,14 +55,14 @@ static enum chex_status load_labels(struct relabel *r, struct chex_error *err) {
 /* Finds the row of the label file for each image of the set. */
 static enum chex_status match(struct relabel *r, const struct chex_label_table *set,
                               struct chex_error *err) {
-    struct chex_label_map ids = {0}, paths = {0};
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map ids = {0}, paths = {0};
     size_t kept;
-    r->row = chex_alloc_zeroed(set->count, sizeof *r->row);
-    enum chex_status st = r->row ? chex_labels_index(r->table, &ids, err)
-                                 : chex_error_memory(err, "the list of images");
-    for (size_t i = 0; st == CHEX_OK && i < r->table->count; i++)
-        st = chex_label_map_add(&paths, r->table->rows[i].path, i, &kept, err);
-    for (size_t i = 0; st == CHEX_OK && i < set->count; i++) {
+    if (!(r->row = chex_alloc_zeroed(set->count, sizeof *r->row)))
+        return chex_error_memory(err, "the list of images");
+    CHEX_TRY(chex_labels_index(r->table, &ids, err));
+    for (size_t i = 0; i < r->table->count; i++)
+        CHEX_TRY(chex_label_map_add(&paths, r->table->rows[i].path, i, &kept, err));
+    for (size_t i = 0; i < set->count; i++) {
         const char *id = set->rows[i].image_id;
         r->row[i] = chex_label_map_find(&ids, id);
         if (r->row[i] == SIZE_MAX)
@@ -70,9 +70,7 @@ static enum chex_status match(struct relabel *r, const struct chex_label_table *
         if (r->row[i] == SIZE_MAX && r->missing_count++ < SHOWN_MISSING)
             r->missing[r->missing_count - 1] = id;
     }
-    chex_label_map_release(&ids);
-    chex_label_map_release(&paths);
-    return st;
+    return CHEX_OK;
 }
 
 static int find_class(const char *const *names, size_t count, const char *name) {
@@ -192,12 +190,11 @@ static enum chex_status refuse_empty_split(const struct relabel *r, struct chex_
 static enum chex_status describe(const struct relabel *r, const uint64_t sum[2],
                                  struct chex_manifest *m, struct chex_error *err) {
     char digest[CHEX_HASH128_HEX_BYTES], labels_digest[CHEX_HASH128_HEX_BYTES];
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     size_t bytes = 0;
     CHEX_TRY(chex_fs_read(r->o->create.labels, CHEX_LABELS_MAX_BYTES, &text, &bytes, err));
     chex_manifest_source_digest(sum, text, bytes, digest);
     chex_hash128_hex(text, bytes, labels_digest);
-    free(text);
     free(m->source_digest);
     free(m->labels_digest);
     free(m->label_format);

@@ -132,7 +132,7 @@ static enum chex_status fetch(const void *arg, size_t row, uint8_t *pixels,
 static enum chex_status sum_digests(const void *arg, const struct chex_layout_shard *shard,
                                     uint64_t sum_out[2], struct chex_error *err) {
     const struct reshard *r = arg;
-    bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
+    CHEX_AUTO_FREE bool *seen = chex_alloc_zeroed(r->sets[shard->split]->shard_count, sizeof *seen);
     if (!seen)
         return chex_error_memory(err, "the list of images");
     sum_out[0] = sum_out[1] = 0;
@@ -142,7 +142,6 @@ static enum chex_status sum_digests(const void *arg, const struct chex_layout_sh
             chex_shard_add_source(p->shard, sum_out);
         seen[p->index] = true;
     }
-    free(seen);
     return CHEX_OK;
 }
 
@@ -161,8 +160,7 @@ static void begin(struct reshard *r, const struct chex_create_options *o,
 }
 
 static void end(struct reshard *r) {
-    for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
-        chex_set_close(r->sets[s]);
+    chex_sets_close(&r->sets);
     chex_manifest_free(r->manifest);
     free(r->places);
     free(r->content);
@@ -172,17 +170,13 @@ enum chex_status chex_reshard_with(const struct chex_create_options *o,
                                    const struct chex_reshard_labels *labels,
                                    struct chex_group *group, struct chex_create_result *result_out,
                                    struct chex_error *err) {
-    struct reshard r;
-    enum chex_status st;
+    CHEX_AUTO(end) struct reshard r;
     begin(&r, o, labels, group);
-    if (result_out) {
-        st = chex_create_run(&r.create, load, result_out, err);
-    } else {
-        st = chex_group_agree(group, load(&r.create, err), err);
-        chex_labels_free(r.create.table);
-        free(r.create.split);
-    }
-    end(&r);
+    if (result_out)
+        return chex_create_run(&r.create, load, result_out, err);
+    const enum chex_status st = chex_group_agree(group, load(&r.create, err), err);
+    chex_labels_free(r.create.table);
+    free(r.create.split);
     return st;
 }
 

@@ -79,19 +79,17 @@ void chex_spool_abandon(struct chex_spool_writer *w) {
 
 enum chex_status chex_spool_create(const char *path, size_t row_bytes,
                                    struct chex_spool_writer **writer_out, struct chex_error *err) {
-    struct chex_spool_writer *w = calloc(1, sizeof *w);
+    CHEX_AUTO(chex_spool_abandon_at) struct chex_spool_writer *w = calloc(1, sizeof *w);
     if (!w)
         return no_memory(err);
     pthread_mutex_init(&w->lock, NULL);
     w->fd = -1;
     w->row_bytes = row_bytes;
-    w->path = strdup(path);
-    enum chex_status st = w->path ? chex_fs_temp(path, &w->temp, &w->fd, err) : no_memory(err);
-    if (st == CHEX_OK)
-        *writer_out = w;
-    else
-        chex_spool_abandon(w);
-    return st;
+    if (!(w->path = strdup(path)))
+        return no_memory(err);
+    CHEX_TRY(chex_fs_temp(path, &w->temp, &w->fd, err));
+    *writer_out = CHEX_TAKE(w);
+    return CHEX_OK;
 }
 
 enum chex_status chex_spool_add(struct chex_spool_writer *w, const char *name, uint64_t bytes,
@@ -149,9 +147,7 @@ enum chex_status chex_spool_reject(struct chex_spool_writer *w, size_t row, cons
 
 static enum chex_status make_index(const struct chex_spool_writer *w, const char *fault,
                                    char **index_out, size_t *bytes_out, struct chex_error *err) {
-    char *index = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&index, &bytes);
+    FILE *f = open_memstream(index_out, bytes_out);
     for (size_t i = 0; f && i < w->count; i++) {
         const struct entry *e = &w->entries[i];
         fwrite(&e->record, sizeof e->record, 1, f);
@@ -160,13 +156,7 @@ static enum chex_status make_index(const struct chex_spool_writer *w, const char
     }
     if (f)
         fwrite(fault ? fault : "", fault ? strlen(fault) + 1 : 1, 1, f);
-    if (!f || fclose(f) != 0) {
-        free(index);
-        return no_memory(err);
-    }
-    *index_out = index;
-    *bytes_out = bytes;
-    return CHEX_OK;
+    return f && fclose(f) == 0 ? CHEX_OK : no_memory(err);
 }
 
 static bool all_done(const struct chex_spool_writer *w) {
@@ -178,7 +168,7 @@ static bool all_done(const struct chex_spool_writer *w) {
 
 static enum chex_status write_index(struct chex_spool_writer *w, const char *fault,
                                     struct chex_error *err) {
-    char *index = NULL;
+    CHEX_AUTO_FREE char *index = NULL;
     size_t bytes = 0;
     if (!all_done(w))
         return chex_error_set(err, CHEX_E_FAIL, "%s: a row was never written", w->temp);
@@ -189,11 +179,8 @@ static enum chex_status write_index(struct chex_spool_writer *w, const char *fau
                        .index_bytes = bytes,
                        .index_hash = chex_hash64(index, bytes)};
     memcpy(h.magic, magic, sizeof magic);
-    enum chex_status st = write_all(w, index, bytes, h.index_at, err);
-    if (st == CHEX_OK)
-        st = write_all(w, &h, sizeof h, 0, err);
-    free(index);
-    return st;
+    CHEX_TRY(write_all(w, index, bytes, h.index_at, err));
+    return write_all(w, &h, sizeof h, 0, err);
 }
 
 enum chex_status chex_spool_finish(struct chex_spool_writer *w, const char *fault,
@@ -307,7 +294,7 @@ static enum chex_status load_index(struct chex_spool *s, struct chex_error *err)
 
 enum chex_status chex_spool_open(const char *path, size_t row_bytes, struct chex_spool **spool_out,
                                  struct chex_error *err) {
-    struct chex_spool *s = calloc(1, sizeof *s);
+    CHEX_AUTO(chex_spool_close_at) struct chex_spool *s = calloc(1, sizeof *s);
     if (!s)
         return no_memory(err);
     s->row_bytes = row_bytes;
@@ -316,13 +303,9 @@ enum chex_status chex_spool_open(const char *path, size_t row_bytes, struct chex
     enum chex_status st = s->path ? chex_fs_open(path, &s->fd, NULL, err) : no_memory(err);
     if (st == CHEX_E_DATA) /* not user data: chexnet wrote this file */
         st = chex_error_prefix(err, CHEX_E_ENV, "spool");
-    if (st == CHEX_OK)
-        st = load_index(s, err);
-    if (st != CHEX_OK) {
-        chex_spool_close(s);
-        return st;
-    }
-    *spool_out = s;
+    CHEX_TRY(st);
+    CHEX_TRY(load_index(s, err));
+    *spool_out = CHEX_TAKE(s);
     return CHEX_OK;
 }
 

@@ -50,6 +50,7 @@ enum chex_status chex_spool_reject(struct chex_spool_writer *w, size_t row, cons
 enum chex_status chex_spool_finish(struct chex_spool_writer *w, const char *fault,
                                    struct chex_error *err);
 void chex_spool_abandon(struct chex_spool_writer *w); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_spool_writer, chex_spool_abandon)
 
 struct chex_spool;
 
@@ -57,6 +58,7 @@ struct chex_spool;
 enum chex_status chex_spool_open(const char *path, size_t row_bytes, struct chex_spool **spool_out,
                                  struct chex_error *err);
 void chex_spool_close(struct chex_spool *spool); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_spool, chex_spool_close)
 
 size_t chex_spool_count(const struct chex_spool *s);
 const struct chex_spool_row *chex_spool_get(const struct chex_spool *s, size_t row);

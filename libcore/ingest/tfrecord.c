@@ -43,21 +43,15 @@ static uint64_t little(const uint8_t *p, int bytes) {
 
 enum chex_status chex_tfrecord_open(const char *path, struct chex_tfrecord **reader_out,
                                     struct chex_error *err) {
-    struct chex_tfrecord *r = calloc(1, sizeof *r);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO(chex_tfrecord_close_at) struct chex_tfrecord *r = calloc(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "%s", path);
     r->number = 1;
     r->fd = -1;
     if (!(r->path = strdup(path)))
-        st = chex_error_memory(err, "%s", path);
-    else
-        st = chex_fs_open(path, &r->fd, &r->file_bytes, err);
-    if (st != CHEX_OK) {
-        chex_tfrecord_close(r);
-        return st;
-    }
-    *reader_out = r;
+        return chex_error_memory(err, "%s", path);
+    CHEX_TRY(chex_fs_open(path, &r->fd, &r->file_bytes, err));
+    *reader_out = CHEX_TAKE(r);
     return CHEX_OK;
 }
 

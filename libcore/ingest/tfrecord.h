@@ -30,6 +30,7 @@ struct chex_tfrecord;
 enum chex_status chex_tfrecord_open(const char *path, struct chex_tfrecord **reader_out,
                                     struct chex_error *err);
 void chex_tfrecord_close(struct chex_tfrecord *reader); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_tfrecord, chex_tfrecord_close)
 
 /* Reads the next record and verifies both checksums.
  * - *data_out: valid until the next call; NULL at the end of the file

@@ -97,29 +97,25 @@ static enum chex_status add_row(struct file *f, const struct chex_tfrecord_examp
 }
 
 static enum chex_status read_file(struct file *f, const int *class_of, struct chex_error *err) {
-    struct chex_tfrecord *r = NULL;
+    CHEX_AUTO(chex_tfrecord_close_at) struct chex_tfrecord *r = NULL;
     struct chex_tfrecord_example e;
     struct stat info;
     CHEX_TRY(chex_tfrecord_open(f->path, &r, err));
     if (stat(f->path, &info) == 0)
         f->modified_ns = chex_fs_modified_ns(&info);
-    enum chex_status st = CHEX_OK;
-    while (st == CHEX_OK) {
+    for (;;) {
         const uint8_t *data = NULL;
         size_t bytes = 0;
         uint64_t at = 0;
-        st = chex_tfrecord_next(r, &data, &bytes, &at, err);
-        if (st != CHEX_OK || !data)
-            break;
-        st = chex_tfrecord_parse(data, bytes, &e, err);
+        CHEX_TRY(chex_tfrecord_next(r, &data, &bytes, &at, err));
+        if (!data)
+            return CHEX_OK;
+        enum chex_status st = chex_tfrecord_parse(data, bytes, &e, err);
         if (st != CHEX_OK)
-            st = chex_error_prefix(err, st, "%s: record %zu at byte %llu", f->path, f->count + 1,
-                                   (unsigned long long)(at - CHEX_TFRECORD_HEAD_BYTES));
-        else
-            st = add_row(f, &e, at + (uint64_t)(e.image - data), class_of, err);
+            return chex_error_prefix(err, st, "%s: record %zu at byte %llu", f->path, f->count + 1,
+                                     (unsigned long long)(at - CHEX_TFRECORD_HEAD_BYTES));
+        CHEX_TRY(add_row(f, &e, at + (uint64_t)(e.image - data), class_of, err));
     }
-    chex_tfrecord_close(r);
-    return st;
 }
 
 static void take_file(void *arg, size_t item, int worker) {
@@ -153,20 +149,18 @@ static const struct file *file_of(const struct load *l, size_t at, size_t *recor
 /* CHEX_E_DATA with both records if an image occurs twice. */
 static enum chex_status check_unique(const struct load *l, const struct chex_label_table *t,
                                      struct chex_error *err) {
-    struct chex_label_map rows = {0};
-    enum chex_status st = CHEX_OK;
-    for (size_t r = 0, first, a, b; st == CHEX_OK && r < t->count; r++) {
-        st = chex_label_map_add(&rows, t->rows[r].image_id, r, &first, err);
-        if (st != CHEX_OK || first == r)
+    CHEX_AUTO(chex_label_map_release) struct chex_label_map rows = {0};
+    for (size_t r = 0, first, a, b; r < t->count; r++) {
+        CHEX_TRY(chex_label_map_add(&rows, t->rows[r].image_id, r, &first, err));
+        if (first == r)
             continue;
         const struct file *fa = file_of(l, r, &a), *fb = file_of(l, first, &b);
-        st = chex_error_set(err, CHEX_E_DATA,
-                            "%s: record %zu: image '%s' is record %zu of %s already, expected each "
-                            "image once",
-                            fa->path, a, t->rows[r].image_id, b, fb->path);
+        return chex_error_set(err, CHEX_E_DATA,
+                              "%s: record %zu: image '%s' is record %zu of %s already, expected "
+                              "each image once",
+                              fa->path, a, t->rows[r].image_id, b, fb->path);
     }
-    chex_label_map_release(&rows);
-    return st;
+    return CHEX_OK;
 }
 
 /* Writes the rows as a CheXNet list to table->text. The source digest covers this text. */
@@ -245,30 +239,20 @@ static void release(struct load *l) {
 enum chex_status chex_tfrecord_load(const char *const *paths, size_t path_count, const char *order,
                                     int threads, struct chex_label_table **table_out,
                                     struct chex_folder **folder_out, struct chex_error *err) {
-    struct load l = {.count = path_count};
-    struct chex_label_table *table = NULL;
-    struct chex_folder *folder = NULL;
+    CHEX_AUTO(release) struct load l = {.count = path_count};
+    CHEX_AUTO(chex_labels_free_at) struct chex_label_table *table = NULL;
+    CHEX_AUTO(chex_folder_close_at) struct chex_folder *folder = NULL;
     CHEX_TRY(chex_tfrecord_parse_order(order, l.class_of, err));
     if (!(l.files = chex_alloc_zeroed(path_count, sizeof *l.files)))
         return no_memory(err);
     for (size_t i = 0; i < path_count; i++)
         l.files[i].path = paths[i];
-    enum chex_status st = read_files(&l, threads, err);
-    if (st == CHEX_OK)
-        st = chex_labels_new(paths[0], &table, err);
-    if (st == CHEX_OK)
-        st = fill_table(&l, order, table, err);
-    if (st == CHEX_OK)
-        st = chex_folder_create(&folder, err);
-    if (st == CHEX_OK)
-        st = fill_folder(&l, folder, err);
-    release(&l);
-    if (st != CHEX_OK) {
-        chex_labels_free(table);
-        chex_folder_close(folder);
-        return st;
-    }
-    *table_out = table;
-    *folder_out = folder;
+    CHEX_TRY(read_files(&l, threads, err));
+    CHEX_TRY(chex_labels_new(paths[0], &table, err));
+    CHEX_TRY(fill_table(&l, order, table, err));
+    CHEX_TRY(chex_folder_create(&folder, err));
+    CHEX_TRY(fill_folder(&l, folder, err));
+    *table_out = CHEX_TAKE(table);
+    *folder_out = CHEX_TAKE(folder);
     return CHEX_OK;
 }
