@@ -29,17 +29,15 @@ static const char format_name[] = "chexnet-checkpoint";
 static enum chex_status put_param(hid_t group, const char *path, const struct chex_param *p,
                                   const float *values, struct chex_error *err) {
     hsize_t dims[4];
-    hid_t set = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t set = H5I_INVALID_HID;
     for (int i = 0; i < p->rank; i++)
         dims[i] = (hsize_t)p->dims[i];
     CHEX_TRY(chex_h5_write_dataset(group, p->name, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, p->rank, dims,
                                    values, path, err));
     CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_FAIL, err,
                      "%s: dataset %s", path, p->name));
-    enum chex_status st =
-        chex_h5_write_u64(set, "xxh3", chex_hash64(values, p->count * sizeof *values), path, err);
-    chex_h5_close(set);
-    return st;
+    return chex_h5_write_u64(set, "xxh3", chex_hash64(values, p->count * sizeof *values), path,
+                             err);
 }
 
 static enum chex_status put_part(hid_t file, const char *path, const char *name,
@@ -47,14 +45,12 @@ static enum chex_status put_part(hid_t file, const char *path, const char *name,
                                  struct chex_error *err) {
     if (!state)
         return CHEX_OK;
-    hid_t group = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t group = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(group = H5Gcreate2(file, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                      CHEX_E_FAIL, err, "%s: group /%s", path, name));
-    enum chex_status st = CHEX_OK;
-    for (int i = 0; st == CHEX_OK && i < net->param_total; i++)
-        st = put_param(group, path, &net->params[i], state + net->params[i].offset, err);
-    chex_h5_close(group);
-    return st;
+    for (int i = 0; i < net->param_total; i++)
+        CHEX_TRY(put_param(group, path, &net->params[i], state + net->params[i].offset, err));
+    return CHEX_OK;
 }
 
 static const char *const vector_names[CHEX_CHECKPOINT_VECTORS] = {"params", "moment1", "moment2",
@@ -79,16 +75,12 @@ static enum chex_status put_all(hid_t file, const char *path, const struct chex_
 /* Creates an HDF5 file in memory. */
 static enum chex_status open_image(const char *path, size_t step_bytes, hid_t *file_out,
                                    struct chex_error *err) {
-    hid_t access = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t access = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(access = H5Pcreate(H5P_FILE_ACCESS), CHEX_E_FAIL, err, "%s", path));
     H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST); /* as in base/h5.c */
-    enum chex_status st =
-        CHEX_H5(H5Pset_fapl_core(access, step_bytes, false), CHEX_E_FAIL, err, "%s", path);
-    if (st == CHEX_OK)
-        st = CHEX_H5(*file_out = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access), CHEX_E_FAIL,
-                     err, "%s", path);
-    chex_h5_close(access);
-    return st;
+    CHEX_TRY(CHEX_H5(H5Pset_fapl_core(access, step_bytes, false), CHEX_E_FAIL, err, "%s", path));
+    return CHEX_H5(*file_out = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access), CHEX_E_FAIL,
+                   err, "%s", path);
 }
 
 /* Builds the file's bytes. *image_out has space for the seal after *bytes_out bytes. */
@@ -100,44 +92,29 @@ static enum chex_status make_image(const char *path, const struct chex_net *net,
         parts += c->vectors[i] != NULL;
     /* The memory grows once: names and headers take less than a kilobyte per dataset. */
     size_t step = parts * (net->state_count * sizeof(float) + (size_t)net->param_total * 1024);
-    void *image = NULL;
+    CHEX_AUTO_FREE void *image = NULL;
     ssize_t bytes = 0;
-    hid_t file = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t file = H5I_INVALID_HID;
     CHEX_TRY(open_image(path, step, &file, err));
-    enum chex_status st = put_all(file, path, net, c, err);
-    if (st == CHEX_OK)
-        st = CHEX_H5(H5Fflush(file, H5F_SCOPE_LOCAL), CHEX_E_FAIL, err, "%s", path);
-    if (st == CHEX_OK)
-        st = CHEX_H5(bytes = H5Fget_file_image(file, NULL, 0), CHEX_E_FAIL, err, "%s", path);
-    if (st == CHEX_OK && !(image = malloc((size_t)bytes + CHEX_H5_SEAL_BYTES)))
-        st = chex_error_memory(err, "%s", path);
-    if (st == CHEX_OK)
-        st = CHEX_H5(H5Fget_file_image(file, image, (size_t)bytes), CHEX_E_FAIL, err, "%s", path);
-    chex_h5_close(file);
-    if (st != CHEX_OK) {
-        free(image);
-        return st;
-    }
-    *image_out = image;
+    CHEX_TRY(put_all(file, path, net, c, err));
+    CHEX_TRY(CHEX_H5(H5Fflush(file, H5F_SCOPE_LOCAL), CHEX_E_FAIL, err, "%s", path));
+    CHEX_TRY(CHEX_H5(bytes = H5Fget_file_image(file, NULL, 0), CHEX_E_FAIL, err, "%s", path));
+    if (!(image = malloc((size_t)bytes + CHEX_H5_SEAL_BYTES)))
+        return chex_error_memory(err, "%s", path);
+    CHEX_TRY(CHEX_H5(H5Fget_file_image(file, image, (size_t)bytes), CHEX_E_FAIL, err, "%s", path));
+    *image_out = CHEX_TAKE(image);
     *bytes_out = (size_t)bytes;
     return CHEX_OK;
 }
 
 enum chex_status chex_checkpoint_write(const char *path, const struct chex_net *net,
                                        const struct chex_checkpoint *c, struct chex_error *err) {
-    void *image = NULL;
+    CHEX_AUTO_FREE void *image = NULL;
     size_t bytes = 0;
     chex_h5_enter();
-    enum chex_status st = make_image(path, net, c, &image, &bytes, err);
-    st = chex_h5_finish(st, path, err);
-    if (st != CHEX_OK) {
-        free(image);
-        return st;
-    }
+    CHEX_TRY(chex_h5_finish(make_image(path, net, c, &image, &bytes, err), path, err));
     chex_h5_seal_memory(image, bytes, (unsigned char *)image + bytes);
-    st = chex_fs_write(path, image, bytes + CHEX_H5_SEAL_BYTES, err);
-    free(image);
-    return st;
+    return chex_fs_write(path, image, bytes + CHEX_H5_SEAL_BYTES, err);
 }
 
 void chex_checkpoint_digest(const struct chex_net *net, const struct chex_checkpoint *c,
@@ -161,13 +138,10 @@ struct reader {
 
 static bool hash_matches(hid_t at, const char *name, const void *data, size_t bytes) {
     uint64_t want = 0;
-    hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
-    hid_t space = attr >= 0 ? H5Aget_space(attr) : H5I_INVALID_HID;
-    bool ok = attr >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
-              H5Aread(attr, H5T_NATIVE_UINT64, &want) >= 0 && want == chex_hash64(data, bytes);
-    chex_h5_close(space);
-    chex_h5_close(attr);
-    return ok;
+    CHEX_AUTO(chex_h5_close_at) hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
+    CHEX_AUTO(chex_h5_close_at) hid_t space = attr >= 0 ? H5Aget_space(attr) : H5I_INVALID_HID;
+    return attr >= 0 && H5Sget_simple_extent_npoints(space) == 1 &&
+           H5Aread(attr, H5T_NATIVE_UINT64, &want) >= 0 && want == chex_hash64(data, bytes);
 }
 
 static void append(char *text, size_t size, int i, unsigned long long n) {
@@ -197,10 +171,8 @@ static enum chex_status check_shape(const struct reader *r, const char *where, h
  * contiguous dataset into a compact one. HDF5 1.10 does not check the size of compact data and
  * reads memory after its end. */
 static bool is_cut(hid_t set, size_t bytes) {
-    hid_t how = H5Dget_create_plist(set);
-    bool cut = how >= 0 && H5Pget_layout(how) == H5D_COMPACT && H5Dget_storage_size(set) < bytes;
-    chex_h5_close(how);
-    return cut;
+    CHEX_AUTO(chex_h5_close_at) hid_t how = H5Dget_create_plist(set);
+    return how >= 0 && H5Pget_layout(how) == H5D_COMPACT && H5Dget_storage_size(set) < bytes;
 }
 
 static enum chex_status get_values(const struct reader *r, const char *where, hid_t set, hid_t type,
@@ -227,15 +199,11 @@ static enum chex_status get_param(const struct reader *r, hid_t group, const cha
     snprintf(where, sizeof where, "dataset /%s/%s", group_name, p->name);
     if (H5Lexists(group, p->name, H5P_DEFAULT) == 0)
         return chex_error_set(r->err, CHEX_E_DATA, "%s: no %s", r->path, where);
-    hid_t set = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t set = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_DATA, r->err, "%s: %s",
                      r->path, where));
-    hid_t space = H5Dget_space(set), type = H5Dget_type(set);
-    enum chex_status st = get_values(r, where, set, type, space, p, values);
-    chex_h5_close(type);
-    chex_h5_close(space);
-    chex_h5_close(set);
-    return st;
+    CHEX_AUTO(chex_h5_close_at) hid_t space = H5Dget_space(set), type = H5Dget_type(set);
+    return get_values(r, where, set, type, space, p, values);
 }
 
 /* Reads a group. If an optional group is absent, *state_out is unchanged. */
@@ -244,37 +212,29 @@ static enum chex_status get_part(const struct reader *r, const char *name, bool 
     if (H5Lexists(r->file, name, H5P_DEFAULT) <= 0)
         return optional ? CHEX_OK
                         : chex_error_set(r->err, CHEX_E_DATA, "%s: no group /%s", r->path, name);
-    hid_t group = H5I_INVALID_HID;
+    CHEX_AUTO(chex_h5_close_at) hid_t group = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(group = H5Gopen2(r->file, name, H5P_DEFAULT), CHEX_E_DATA, r->err,
                      "%s: group /%s", r->path, name));
-    float *state = chex_alloc_aligned(net->state_count, sizeof *state);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE float *state = chex_alloc_aligned(net->state_count, sizeof *state);
     if (!state)
-        st = chex_error_memory(r->err, "%s", r->path);
-    for (int i = 0; st == CHEX_OK && i < net->param_total; i++)
-        st = get_param(r, group, name, &net->params[i], state + net->params[i].offset);
-    chex_h5_close(group);
-    if (st == CHEX_OK)
-        *state_out = state;
-    else
-        free(state);
-    return st;
+        return chex_error_memory(r->err, "%s", r->path);
+    for (int i = 0; i < net->param_total; i++)
+        CHEX_TRY(get_param(r, group, name, &net->params[i], state + net->params[i].offset));
+    *state_out = CHEX_TAKE(state);
+    return CHEX_OK;
 }
 
 static enum chex_status check_format(const struct reader *r) {
-    char *format = NULL;
+    CHEX_AUTO_FREE char *format = NULL;
     int64_t version = 0;
     if (!chex_h5_has_attr(r->file, "format"))
         return chex_error_set(r->err, CHEX_E_DATA, "%s: not a checkpoint: no attribute 'format'",
                               r->path);
     CHEX_TRY(chex_h5_read_text(r->file, "format", r->path, &format, r->err));
-    enum chex_status st = CHEX_OK;
     if (strcmp(format, format_name) != 0)
-        st = chex_error_set(r->err, CHEX_E_DATA,
-                            "%s: not a checkpoint: its format is '%.64s', expected '%s'", r->path,
-                            format, format_name);
-    free(format);
-    CHEX_TRY(st);
+        return chex_error_set(r->err, CHEX_E_DATA,
+                              "%s: not a checkpoint: its format is '%.64s', expected '%s'", r->path,
+                              format, format_name);
     CHEX_TRY(chex_h5_read_i64(r->file, "version", r->path, &version, r->err));
     if (version != VERSION)
         return chex_error_set(r->err, CHEX_E_DATA,
@@ -286,10 +246,8 @@ static enum chex_status check_format(const struct reader *r) {
 /* Class names must be UTF-8, because JSON, CSV and safetensors allow nothing else. */
 static enum chex_status check_class_names(const struct reader *r, const struct chex_checkpoint *c) {
     for (int i = 0; i < c->classes; i++) {
-        json_t *text = json_string(c->class_names[i]);
-        const bool good = text && c->class_names[i][0];
-        json_decref(text);
-        if (!good)
+        json_auto_t *text = json_string(c->class_names[i]);
+        if (!text || !c->class_names[i][0])
             return chex_error_set(r->err, CHEX_E_DATA,
                                   "%s: the name of finding %d is damaged (expected UTF-8 text)",
                                   r->path, i);
@@ -298,13 +256,12 @@ static enum chex_status check_class_names(const struct reader *r, const struct c
 }
 
 static enum chex_status get_head(const struct reader *r, struct chex_checkpoint *c) {
-    char *model = NULL;
+    CHEX_AUTO_FREE char *model = NULL;
     int64_t size = 0;
     size_t classes = 0;
     CHEX_TRY(check_format(r));
     CHEX_TRY(chex_h5_read_text(r->file, "model", r->path, &model, r->err));
     snprintf(c->model, sizeof c->model, "%.*s", (int)sizeof c->model - 1, model);
-    free(model);
     CHEX_TRY(chex_h5_read_i64(r->file, "image_size", r->path, &size, r->err));
     if (size < 1 || size > MAX_IMAGE_PX)
         return chex_error_set(r->err, CHEX_E_DATA, "%s: image_size %lld, expected 1 to %d", r->path,
@@ -345,43 +302,34 @@ static enum chex_status get_all(const struct reader *r, bool with_moments, struc
 static enum chex_status read_file(const char *path, bool with_moments, struct chex_net **net,
                                   struct chex_checkpoint **c_out, struct chex_error *err) {
     struct reader r = {.path = path, .file = H5I_INVALID_HID, .err = err};
-    struct chex_checkpoint *c = chex_alloc_zeroed(1, sizeof *c);
+    CHEX_AUTO(chex_checkpoint_destroy_at) struct chex_checkpoint *c = calloc(1, sizeof *c);
     if (!c)
         return chex_error_memory(err, "%s", path);
+    CHEX_TRY(chex_weights_refuse_torch(path, err));
     chex_h5_enter();
-    enum chex_status st = chex_weights_refuse_torch(path, err);
-    if (st == CHEX_OK)
-        st = chex_h5_file_open(path, CHEX_H5_READ, &r.file, err);
+    enum chex_status st = chex_h5_file_open(path, CHEX_H5_READ, &r.file, err);
     if (st == CHEX_OK)
         st = net ? get_all(&r, with_moments, net, c) : get_head(&r, c);
     chex_h5_close(r.file);
-    st = chex_h5_finish(st, path, err);
-    if (st == CHEX_OK)
-        *c_out = c;
-    else
-        chex_checkpoint_destroy(c);
-    return st;
+    CHEX_TRY(chex_h5_finish(st, path, err));
+    *c_out = CHEX_TAKE(c);
+    return CHEX_OK;
 }
 
 enum chex_status chex_checkpoint_read(const char *path, bool with_moments,
                                       struct chex_net **net_out, struct chex_checkpoint **c_out,
                                       struct chex_error *err) {
-    struct chex_net *net = NULL;
-    enum chex_status st = read_file(path, with_moments, &net, c_out, err);
-    if (st == CHEX_OK)
-        *net_out = net;
-    else
-        chex_net_destroy(net);
-    return st;
+    CHEX_AUTO(chex_net_destroy_at) struct chex_net *net = NULL;
+    CHEX_TRY(read_file(path, with_moments, &net, c_out, err));
+    *net_out = CHEX_TAKE(net);
+    return CHEX_OK;
 }
 
 enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
                                            struct chex_error *err) {
-    struct chex_checkpoint *c = NULL;
+    CHEX_AUTO(chex_checkpoint_destroy_at) struct chex_checkpoint *c = NULL;
     CHEX_TRY(read_file(path, false, NULL, &c, err));
-    *meta_out = c->meta;
-    c->meta = NULL;
-    chex_checkpoint_destroy(c);
+    *meta_out = CHEX_TAKE(c->meta);
     return CHEX_OK;
 }
 

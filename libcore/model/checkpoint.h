@@ -64,5 +64,6 @@ enum chex_status chex_checkpoint_read_meta(const char *path, char **meta_out,
 enum chex_status chex_checkpoint_check_pixels(const char *path, const json_t *meta,
                                               const struct chex_net *net, struct chex_error *err);
 void chex_checkpoint_destroy(struct chex_checkpoint *c); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_checkpoint, chex_checkpoint_destroy)
 
 #endif

@@ -80,15 +80,13 @@ static enum chex_status send(struct chex_group *g, const struct head *h, const s
 static enum chex_status exchange(struct chex_group *g, struct head *h, struct chex_net **net,
                                  struct chex_checkpoint *c, struct chex_error *err) {
     CHEX_TRY(chex_group_broadcast(g, h, sizeof *h, 0, err));
-    char *names = g->rank == 0 ? join_names(c, h->names_bytes) : malloc(h->names_bytes);
+    CHEX_AUTO_FREE char *names =
+        g->rank == 0 ? join_names(c, h->names_bytes) : malloc(h->names_bytes);
     enum chex_status st = names ? CHEX_OK : chex_error_memory(err, NULL);
     if (st == CHEX_OK && g->rank != 0)
         st = allocate(h, net, c, err);
-    st = chex_group_agree(g, st, err);
-    if (st == CHEX_OK)
-        st = send(g, h, *net, c, names, err);
-    free(names);
-    return st;
+    CHEX_TRY(chex_group_agree(g, st, err));
+    return send(g, h, *net, c, names, err);
 }
 
 enum chex_status chex_checkpoint_broadcast(struct chex_group *g, struct chex_net **net,
@@ -100,17 +98,13 @@ enum chex_status chex_checkpoint_broadcast(struct chex_group *g, struct chex_net
         h = head_of(*c);
         return exchange(g, &h, net, *c, err);
     }
-    struct chex_net *their_net = NULL;
-    struct chex_checkpoint *theirs = chex_alloc_zeroed(1, sizeof *theirs);
+    CHEX_AUTO(chex_net_destroy_at) struct chex_net *their_net = NULL;
+    CHEX_AUTO(chex_checkpoint_destroy_at)
+    struct chex_checkpoint *theirs = calloc(1, sizeof *theirs);
     if (!theirs) /* a few bytes: the caller ends the job */
         return chex_error_memory(err, NULL);
-    const enum chex_status st = exchange(g, &h, &their_net, theirs, err);
-    if (st == CHEX_OK) {
-        *net = their_net;
-        *c = theirs;
-        return CHEX_OK;
-    }
-    chex_net_destroy(their_net);
-    chex_checkpoint_destroy(theirs);
-    return st;
+    CHEX_TRY(exchange(g, &h, &their_net, theirs, err));
+    *net = CHEX_TAKE(their_net);
+    *c = CHEX_TAKE(theirs);
+    return CHEX_OK;
 }

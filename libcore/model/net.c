@@ -284,15 +284,13 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
     for (size_t i = 0; i < CHEX_COUNT(networks); i++) {
         if (!chex_net_is_features(model) && strcmp(networks[i].name, model) != 0)
             continue;
+        CHEX_AUTO(chex_net_destroy_at)
         struct chex_net *net = chex_net_new(networks[i].name, classes);
         if (net)
             build(net, i, model);
-        enum chex_status st = chex_net_finish(net, err);
-        if (st != CHEX_OK)
-            chex_net_destroy(net);
-        else
-            *net_out = net;
-        return st;
+        CHEX_TRY(chex_net_finish(net, err));
+        *net_out = CHEX_TAKE(net);
+        return CHEX_OK;
     }
     char known[256] = "";
     for (size_t i = 0, at = 0; i < chex_net_count && at < sizeof known; i++)

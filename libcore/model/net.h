@@ -132,6 +132,7 @@ bool chex_net_is_features(const char *model);
 enum chex_status chex_net_create(const char *model, int classes, struct chex_net **net_out,
                                  struct chex_error *err);
 void chex_net_destroy(struct chex_net *net); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_net, chex_net_destroy)
 
 /* The parameters of several networks as those of one without operations, for files. Their names
  * begin with CHEX_NET_MEMBER; the state is that of each network, one after the other. The caller

@@ -347,11 +347,9 @@ static bool add_graph(struct writer *w, int image_size) {
 /* The description, with what differs from a safetensors file. NULL: out of memory. */
 static json_t *metadata_of(const struct writer *w, const struct chex_safetensors_about *about,
                            int image_size) {
-    json_t *object = chex_safetensors_metadata(w->net, about);
+    json_auto_t *object = chex_safetensors_metadata(w->net, about);
     char size[16];
     snprintf(size, sizeof size, "%d", image_size);
-    if (!object)
-        return NULL;
     json_object_del(object, "format");
     if (json_object_set_new(object, "image_size", json_string(size)) == 0 &&
         json_object_set_new(
@@ -365,14 +363,14 @@ static json_t *metadata_of(const struct writer *w, const struct chex_safetensors
                                          "probability, on which the thresholds of the key "
                                          "deployment are"
                                        : "one logit for each of classes, and its sigmoid")) == 0)
-        return object;
-    json_decref(object);
+        return CHEX_TAKE(object);
     return NULL;
 }
 
 static bool add_metadata(const struct writer *w, const struct chex_safetensors_about *about,
                          int image_size, struct chex_protobuf *model) {
-    json_t *object = metadata_of(w, about, image_size), *text;
+    json_auto_t *object = metadata_of(w, about, image_size);
+    json_t *text;
     const char *key;
     json_object_foreach(object, key, text) {
         struct chex_protobuf m = {0};
@@ -380,9 +378,7 @@ static bool add_metadata(const struct writer *w, const struct chex_safetensors_a
         chex_protobuf_text(&m, METADATA_VALUE, json_string_value(text));
         chex_protobuf_message(model, MODEL_METADATA, &m);
     }
-    const bool good = object != NULL;
-    json_decref(object);
-    return good;
+    return object != NULL;
 }
 
 enum chex_status chex_onnx_write(const char *path, const struct chex_net *net, const float *state,
@@ -406,16 +402,11 @@ enum chex_status chex_onnx_write(const char *path, const struct chex_net *net, c
     chex_protobuf_int(&opset, OPSET_VERSION, CHEX_ONNX_OPSET);
     chex_protobuf_message(&model, MODEL_OPSET, &opset);
     const bool good = add_metadata(&w, about, image_size, &model) && !model.failed;
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE char *data = model.data;
     if (!known)
-        st = chex_error_set(err, CHEX_E_FAIL,
-                            "%s: %s has an operation without an ONNX form, or no "
-                            "memory is left",
-                            path, net->model);
-    else if (!good)
-        st = chex_error_memory(err, "%s", path);
-    else
-        st = chex_fs_write(path, model.data, model.bytes, err);
-    free(model.data);
-    return st;
+        return chex_error_set(err, CHEX_E_FAIL,
+                              "%s: %s has an operation without an ONNX form, or no "
+                              "memory is left",
+                              path, net->model);
+    return good ? chex_fs_write(path, data, model.bytes, err) : chex_error_memory(err, "%s", path);
 }

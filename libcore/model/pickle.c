@@ -495,15 +495,13 @@ enum chex_status chex_pickle_read(const char *data, size_t bytes, const char *su
                                   struct chex_pickle **pickle_out, size_t *used_out,
                                   struct chex_error *err) {
     struct machine m = {.subject = subject, .data = data, .end = bytes, .err = err};
-    m.pickle = chex_alloc_zeroed(1, sizeof *m.pickle);
-    enum chex_status st = m.pickle ? run_all(&m) : no_memory(&m);
+    CHEX_AUTO(chex_pickle_destroy_at) struct chex_pickle *pickle = calloc(1, sizeof *pickle);
+    m.pickle = pickle;
+    const enum chex_status st = pickle ? run_all(&m) : no_memory(&m);
     free(m.stack.items);
     free(m.memo.items);
-    if (st != CHEX_OK) {
-        chex_pickle_destroy(m.pickle);
-        return st;
-    }
-    *pickle_out = m.pickle;
+    CHEX_TRY(st);
+    *pickle_out = CHEX_TAKE(pickle);
     if (used_out)
         *used_out = m.at;
     return CHEX_OK;

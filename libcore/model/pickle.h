@@ -55,6 +55,7 @@ enum chex_status chex_pickle_read(const char *data, size_t bytes, const char *su
                                   struct chex_pickle **pickle_out, size_t *used_out,
                                   struct chex_error *err);
 void chex_pickle_destroy(struct chex_pickle *pickle); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_pickle, chex_pickle_destroy)
 
 /* The result. Never NULL. */
 const struct chex_pickle_value *chex_pickle_root(const struct chex_pickle *pickle);

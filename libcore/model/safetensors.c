@@ -102,11 +102,11 @@ static bool add_input(json_t *object, const struct chex_net *net) {
 
 json_t *chex_safetensors_metadata(const struct chex_net *net,
                                   const struct chex_safetensors_about *about) {
-    json_t *object = json_object(), *names = json_array();
+    json_auto_t *object = json_object(), *names = json_array();
     bool good = object && names;
     for (int i = 0; i < about->classes; i++)
         good = good && json_array_append_new(names, json_string(about->class_names[i])) == 0;
-    char *classes = good && about->classes ? json_dumps(names, JSON_COMPACT) : NULL;
+    CHEX_AUTO_FREE char *classes = good && about->classes ? json_dumps(names, JSON_COMPACT) : NULL;
     good = good && (classes || !about->classes) && add_text(object, "format", "pt") &&
            add_text(object, "model", about->model) &&
            add_size(object, "image_size", about->image_size) &&
@@ -121,12 +121,7 @@ json_t *chex_safetensors_metadata(const struct chex_net *net,
            add_text(object, "classes", classes);
     for (size_t i = 1; i < CHEX_COUNT(texts); i++) /* all but the model */
         good = good && add_text(object, texts[i].key, *text_of(about, i));
-    free(classes);
-    json_decref(names);
-    if (good)
-        return object;
-    json_decref(object);
-    return NULL;
+    return good ? CHEX_TAKE(object) : NULL;
 }
 
 static size_t statistic_bytes(const struct chex_statistic *t) {
@@ -141,7 +136,7 @@ static enum chex_status make_header(const struct chex_net *net,
                                     const struct chex_safetensors_about *about,
                                     const struct chex_statistic *statistics, int count,
                                     char **text_out, struct chex_error *err) {
-    json_t *header = json_object();
+    json_auto_t *header = json_object();
     uint64_t at = 0;
     int bad =
         about ? json_object_set_new(header, "__metadata__", chex_safetensors_metadata(net, about))
@@ -164,12 +159,9 @@ static enum chex_status make_header(const struct chex_net *net,
         bad |= json_object_set_new(header, t->name, make_entry("F32", t->dims, t->rank, at, to));
         at = to;
     }
-    char *text = bad ? NULL : json_dumps(header, JSON_COMPACT);
-    json_decref(header);
-    if (!text) /* out of memory, or a name that is not UTF-8 */
+    if (bad || !(*text_out = json_dumps(header, JSON_COMPACT))) /* no memory, or a name not UTF-8 */
         return chex_error_set(err, CHEX_E_FAIL,
                               "safetensors: the header cannot be encoded as JSON");
-    *text_out = text;
     return CHEX_OK;
 }
 
@@ -178,24 +170,21 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
                                         const struct chex_safetensors_about *about,
                                         const struct chex_statistic *statistics, int count,
                                         struct chex_error *err) {
-    char *text = NULL;
+    CHEX_AUTO_FREE char *text = NULL;
     CHEX_TRY(make_header(net, about, statistics, count, &text, err));
     size_t length = strlen(text), padded = (length + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     size_t size = LENGTH_BYTES + padded + (size_t)net->bn_count * sizeof(int64_t) +
                   net->state_count * sizeof(float);
     for (int i = 0; i < count; i++)
         size += statistic_bytes(&statistics[i]);
-    char *file = size > max_file_bytes ? NULL : malloc(size);
-    if (!file) {
-        free(text);
+    CHEX_AUTO_FREE char *file = size > max_file_bytes ? NULL : malloc(size);
+    if (!file)
         return chex_error_set(err, CHEX_E_RESOURCE,
                               "%s: no memory for %zu bytes, or more than 2 GiB", path, size);
-    }
     uint64_t header_bytes = padded;
     memcpy(file, &header_bytes, LENGTH_BYTES);
     memcpy(file + LENGTH_BYTES, text, length);
     memset(file + LENGTH_BYTES + length, ' ', padded - length);
-    free(text);
     char *at = file + LENGTH_BYTES + padded;
     for (int i = 0; i < net->bn_count; i++, at += sizeof batches_tracked)
         memcpy(at, &batches_tracked, sizeof batches_tracked);
@@ -208,9 +197,7 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
         memcpy(at, statistics[i].data, statistic_bytes(&statistics[i]));
         at += statistic_bytes(&statistics[i]);
     }
-    enum chex_status st = chex_fs_write(path, file, size, err);
-    free(file);
-    return st;
+    return chex_fs_write(path, file, size, err);
 }
 
 /* ---- reading ---- */
@@ -381,18 +368,16 @@ static bool is_string_list(const json_t *list) {
 static bool read_classes(const char *path, const json_t *metadata,
                          struct chex_safetensors_about *about) {
     const char *text = json_string_value(json_object_get(metadata, "classes"));
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    json_auto_t *list = text ? json_loads(text, 0, NULL) : NULL;
     if (!is_string_list(list)) {
         if (text)
             warn_ignored(path, "classes", text);
-        json_decref(list);
         return true;
     }
     const size_t count = json_array_size(list);
     bool good = (about->class_names = chex_alloc_zeroed(count, sizeof(char *))) != NULL;
     for (size_t i = 0; good && i < count; i++, about->classes++)
         good = (about->class_names[i] = strdup(json_string_value(json_array_get(list, i)))) != NULL;
-    json_decref(list);
     return good;
 }
 
@@ -416,12 +401,16 @@ static enum chex_status read_about(const struct tensor_file *f,
 
 /* ---- a file as a whole ---- */
 
+static void close_file(struct tensor_file *f) {
+    json_decref(f->header);
+    free(f->entries);
+    free(f->data);
+}
+
 /* Moves the tensors of an open file into a set, in the order of their data. */
 static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *set,
                                  struct chex_error *err) {
-    char *data = f->data;
-    f->data = NULL;
-    CHEX_TRY(chex_tensor_set_begin(set, f->path, data, err));
+    CHEX_TRY(chex_tensor_set_begin(set, f->path, CHEX_TAKE(f->data), err));
     for (size_t i = 0; i < f->entry_count; i++) {
         struct chex_tensor *t = &f->entries[i].tensor;
         t->data = f->body + f->entries[i].from;
@@ -433,28 +422,19 @@ static enum chex_status fill_set(struct tensor_file *f, struct chex_tensor_set *
 enum chex_status chex_safetensors_open(const char *path, struct chex_tensor_set *set_out,
                                        struct chex_safetensors_about *about_out,
                                        struct chex_error *err) {
-    struct tensor_file f = {.path = path};
-    struct chex_safetensors_about about = {0};
-    struct chex_tensor_set set = {0};
-    enum chex_status st = chex_fs_read(path, max_file_bytes, &f.data, &f.size, err);
-    if (st == CHEX_OK)
-        st = parse_header(&f, err);
-    if (st == CHEX_OK && about_out)
-        st = read_about(&f, &about, err);
-    if (st == CHEX_OK && set_out)
-        st = fill_set(&f, &set, err);
-    json_decref(f.header);
-    free(f.entries);
-    free(f.data);
-    if (st != CHEX_OK) {
-        chex_safetensors_about_release(&about);
-        chex_tensor_set_release(&set);
-        return st;
-    }
+    CHEX_AUTO(close_file) struct tensor_file f = {.path = path};
+    CHEX_AUTO(chex_safetensors_about_release) struct chex_safetensors_about about = {0};
+    CHEX_AUTO(chex_tensor_set_release) struct chex_tensor_set set = {0};
+    CHEX_TRY(chex_fs_read(path, max_file_bytes, &f.data, &f.size, err));
+    CHEX_TRY(parse_header(&f, err));
     if (about_out)
-        *about_out = about;
+        CHEX_TRY(read_about(&f, &about, err));
     if (set_out)
-        *set_out = set;
+        CHEX_TRY(fill_set(&f, &set, err));
+    if (about_out)
+        *about_out = about, about = (struct chex_safetensors_about){0};
+    if (set_out)
+        *set_out = set, set = (struct chex_tensor_set){0};
     return CHEX_OK;
 }
 

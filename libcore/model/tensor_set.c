@@ -222,6 +222,8 @@ struct match {
     bool deep_head; /* the head has several linear layers */
 };
 
+static void release(struct match *m) { free(m->found); }
+
 static int find_param(const struct chex_net *net, const struct chex_tensor *t) {
     char name[NAME_BYTES];
     return chex_parameter_name(t->name, name, sizeof name) ? chex_net_find_param(net, name) : -1;
@@ -275,23 +277,19 @@ static enum chex_status load_all(const struct chex_tensor_set *set, const struct
 
 enum chex_status chex_tensor_set_load(const struct chex_tensor_set *set, const struct chex_net *net,
                                       float *state, bool *head_loaded_out, struct chex_error *err) {
+    CHEX_AUTO(release)
     struct match m = {.found = chex_alloc_zeroed((size_t)net->param_total, sizeof *m.found)};
-    float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
-    enum chex_status st =
-        m.found && fresh ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path);
-    const bool head = st == CHEX_OK && head_loaded_out && head_fits(&m, net);
-    if (st == CHEX_OK) {
-        memcpy(fresh, state, net->state_count * sizeof *fresh);
-        st = load_all(set, net, &m, head, fresh, err);
-    }
-    if (st == CHEX_OK) {
-        memcpy(state, fresh, net->state_count * sizeof *fresh);
-        if (head_loaded_out)
-            *head_loaded_out = head;
-    }
-    free(m.found);
-    free(fresh);
-    return st;
+    CHEX_AUTO_FREE float *fresh = chex_alloc_zeroed(net->state_count, sizeof *fresh);
+    if (!m.found || !fresh)
+        return chex_error_memory(err, "%s", set->path);
+    CHEX_TRY(match(set, net, &m, err));
+    const bool head = head_loaded_out && head_fits(&m, net);
+    memcpy(fresh, state, net->state_count * sizeof *fresh);
+    CHEX_TRY(load_all(set, net, &m, head, fresh, err));
+    memcpy(state, fresh, net->state_count * sizeof *fresh);
+    if (head_loaded_out)
+        *head_loaded_out = head;
+    return CHEX_OK;
 }
 
 static void warn_of(const struct chex_tensor_set *set, const struct chex_net *net,
@@ -313,13 +311,11 @@ static void warn_of(const struct chex_tensor_set *set, const struct chex_net *ne
 
 enum chex_status chex_tensor_set_warn(const struct chex_tensor_set *set, const struct chex_net *net,
                                       struct chex_error *err) {
+    CHEX_AUTO(release)
     struct match m = {.found = chex_alloc_zeroed((size_t)net->param_total, sizeof *m.found)};
-    enum chex_status st =
-        m.found ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path);
-    if (st == CHEX_OK)
-        warn_of(set, net, &m);
-    free(m.found);
-    return st;
+    CHEX_TRY(m.found ? match(set, net, &m, err) : chex_error_memory(err, "%s", set->path));
+    warn_of(set, net, &m);
+    return CHEX_OK;
 }
 
 /* ---- what a set is of ---- */
@@ -331,7 +327,7 @@ static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net 
     enum { HEAD = 2 };
     if (set->count + HEAD < (size_t)net->param_total)
         return FITS_NOT;
-    enum fit *found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
+    CHEX_AUTO_FREE enum fit *found = chex_alloc_zeroed((size_t)net->param_total, sizeof *found);
     enum fit fit = found ? FITS_BY_SHAPE : FITS_NOT;
     for (size_t i = 0; found && i < set->count; i++) {
         const struct chex_tensor *t = &set->tensors[i];
@@ -343,7 +339,6 @@ static enum fit fit_of(const struct chex_tensor_set *set, const struct chex_net 
     for (int i = 0; found && i < net->param_total; i++)
         if (!chex_param_is_head(&net->params[i]) && found[i] < fit)
             fit = found[i];
-    free(found);
     return fit;
 }
 
@@ -352,7 +347,7 @@ const char *chex_tensor_set_model(const struct chex_tensor_set *set) {
     enum fit best = FITS_NOT;
     int most = 0;
     for (size_t i = 0; chex_net_names[i]; i++) {
-        struct chex_net *net = NULL;
+        CHEX_AUTO(chex_net_destroy_at) struct chex_net *net = NULL;
         if (chex_net_create(chex_net_names[i], 1, &net, NULL) != CHEX_OK)
             return NULL;
         const enum fit fit = fit_of(set, net);
@@ -361,7 +356,6 @@ const char *chex_tensor_set_model(const struct chex_tensor_set *set) {
             most = net->param_total;
             best = fit;
         }
-        chex_net_destroy(net);
     }
     return model;
 }

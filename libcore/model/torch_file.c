@@ -531,38 +531,35 @@ static enum chex_status place_storages(struct reader *r, value *keys, size_t at)
 
 static enum chex_status read_legacy(struct reader *r) {
     size_t at = 0;
-    struct chex_pickle *part = NULL;
     for (int i = 0; i < 3; i++) {
-        CHEX_TRY(next_pickle(r, &at, &part));
-        enum chex_status st = check_head(r, i, chex_pickle_root(part));
-        chex_pickle_destroy(part);
-        CHEX_TRY(st);
+        CHEX_AUTO(chex_pickle_destroy_at) struct chex_pickle *head = NULL;
+        CHEX_TRY(next_pickle(r, &at, &head));
+        CHEX_TRY(check_head(r, i, chex_pickle_root(head)));
     }
+    CHEX_AUTO(chex_pickle_destroy_at) struct chex_pickle *keys = NULL;
     CHEX_TRY(next_pickle(r, &at, &r->pickle));
     CHEX_TRY(list_storages(r));
-    CHEX_TRY(next_pickle(r, &at, &part));
-    enum chex_status st = place_storages(r, chex_pickle_root(part), at);
-    chex_pickle_destroy(part);
-    CHEX_TRY(st);
+    CHEX_TRY(next_pickle(r, &at, &keys));
+    CHEX_TRY(place_storages(r, chex_pickle_root(keys), at));
     return add_all(r);
+}
+
+static void release(struct reader *r) {
+    chex_pickle_destroy(r->pickle);
+    chex_zip_close(&r->zip);
+    free(r->legacy);
 }
 
 enum chex_status chex_torch_file_open(const char *path, struct chex_tensor_set *set_out,
                                       struct chex_error *err) {
-    struct chex_tensor_set set = {0};
-    struct reader r = {.path = path, .set = &set, .err = err};
-    char *data = NULL;
+    CHEX_AUTO(chex_tensor_set_release) struct chex_tensor_set set = {0};
+    CHEX_AUTO(release) struct reader r = {.path = path, .set = &set, .err = err};
+    char *data = NULL; /* of the set */
     CHEX_TRY(chex_fs_read(path, max_file_bytes, &data, &r.bytes, err));
     r.data = data;
-    enum chex_status st = chex_tensor_set_begin(&set, path, data, err);
-    if (st == CHEX_OK)
-        st = r.bytes >= 2 && memcmp(data, "PK", 2) == 0 ? read_zip(&r) : read_legacy(&r);
-    chex_pickle_destroy(r.pickle);
-    chex_zip_close(&r.zip);
-    free(r.legacy);
-    if (st == CHEX_OK)
-        *set_out = set;
-    else
-        chex_tensor_set_release(&set);
-    return st;
+    CHEX_TRY(chex_tensor_set_begin(&set, path, data, err));
+    CHEX_TRY(r.bytes >= 2 && memcmp(data, "PK", 2) == 0 ? read_zip(&r) : read_legacy(&r));
+    *set_out = set;
+    set = (struct chex_tensor_set){0};
+    return CHEX_OK;
 }

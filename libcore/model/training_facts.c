@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "base/hash.h"
 #include "base/result.h"
@@ -59,18 +60,17 @@ static json_t *options_of(const json_t *meta) {
 static json_t *weights_of(const json_t *meta) {
     const json_t *loss = json_object_get(meta, "loss");
     char digest[CHEX_HASH128_HEX_BYTES];
-    char *text = loss ? json_dumps(loss, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    CHEX_AUTO_FREE char *text = loss ? json_dumps(loss, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (!text)
         return NULL;
     chex_hash128_hex(text, strlen(text), digest);
-    free(text);
     return json_string(digest);
 }
 
 json_t *chex_training_facts(const json_t *meta) {
     if (!json_is_object(json_object_get(meta, "options")))
         return NULL;
-    json_t *weights = weights_of(meta);
+    json_auto_t *weights = weights_of(meta);
     json_t *facts = chex_result(
         CHEX_FIELD("training_options", options_of(meta)),
         CHEX_FIELD("training_images", json_string_value(json_object_get(
@@ -79,7 +79,6 @@ json_t *chex_training_facts(const json_t *meta) {
                    json_integer_value(json_object_get(json_object_get(meta, "position"), "step"))));
     if (facts && weights)
         json_object_set(facts, "training_weights", weights);
-    json_decref(weights);
     return facts;
 }
 

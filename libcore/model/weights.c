@@ -79,10 +79,9 @@ static bool copy_loss(const json_t *options, char **out) {
         const char *text = json_string_value(json_object_get(options, shifting[i].name));
         if (!text || strcmp(text, shifting[i].plain) == 0)
             continue;
-        char *before = *out;
+        CHEX_AUTO_FREE char *before = *out;
         *out = chex_fs_format("%s%s--%s %s", before ? before : "", before ? " " : "",
                               shifting[i].name, text);
-        free(before);
         good = *out != NULL;
     }
     return good;
@@ -93,7 +92,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
                                    struct chex_weights *w, struct chex_error *err) {
     const json_t *identity = json_object_get(meta, "identity");
     struct chex_safetensors_about *about = &w->about;
-    about->class_names = c->class_names, c->class_names = NULL;
+    about->class_names = CHEX_TAKE(c->class_names);
     about->classes = c->classes, c->classes = 0;
     about->image_size = c->image_size;
     about->stored_size = (int)json_integer_value(json_object_get(meta, "stored_size"));
@@ -116,8 +115,7 @@ static enum chex_status take_about(struct chex_checkpoint *c, const json_t *meta
 /* The set takes over the checkpoint's parameters or their average. */
 static enum chex_status take_params(const char *path, float **from, const struct chex_net *net,
                                     struct chex_tensor_set *set, struct chex_error *err) {
-    float *params = *from;
-    *from = NULL;
+    float *params = CHEX_TAKE(*from);
     CHEX_TRY(chex_tensor_set_begin(set, path, params, err));
     for (int i = 0; i < net->param_total; i++) {
         const struct chex_param *p = &net->params[i];
@@ -134,23 +132,18 @@ static enum chex_status take_params(const char *path, float **from, const struct
 
 static enum chex_status open_checkpoint(const char *path, bool last, struct chex_weights *w,
                                         struct chex_error *err) {
-    struct chex_checkpoint *c = NULL;
-    struct chex_net *net = NULL;
+    CHEX_AUTO(chex_checkpoint_destroy_at) struct chex_checkpoint *c = NULL;
+    CHEX_AUTO(chex_net_destroy_at) struct chex_net *net = NULL;
     CHEX_TRY(chex_checkpoint_read(path, false, &net, &c, err));
-    json_t *meta = json_loads(c->meta, 0, NULL);
-    enum chex_status st = !meta ? chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path)
-                                : take_about(c, meta, w, err);
-    if (st == CHEX_OK)
-        st = chex_checkpoint_check_pixels(path, meta, net, err);
+    json_auto_t *meta = json_loads(c->meta, 0, NULL);
+    if (!meta)
+        return chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path);
+    CHEX_TRY(take_about(c, meta, w, err));
+    CHEX_TRY(chex_checkpoint_check_pixels(path, meta, net, err));
     const bool averaged = c->ema && !last;
-    if (st == CHEX_OK && !(w->about.weights = strdup(averaged ? "ema" : "last")))
-        st = chex_error_memory(err, "%s", path);
-    if (st == CHEX_OK)
-        st = take_params(path, averaged ? &c->ema : &c->params, net, &w->tensors, err);
-    json_decref(meta);
-    chex_net_destroy(net);
-    chex_checkpoint_destroy(c);
-    return st;
+    if (!(w->about.weights = strdup(averaged ? "ema" : "last")))
+        return chex_error_memory(err, "%s", path);
+    return take_params(path, averaged ? &c->ema : &c->params, net, &w->tensors, err);
 }
 
 /* ---- any file ---- */
@@ -165,22 +158,18 @@ static enum chex_status find_model(struct chex_weights *w, struct chex_error *er
 
 enum chex_status chex_weights_open(const char *path, bool last, struct chex_weights *weights_out,
                                    struct chex_error *err) {
-    struct chex_weights w = {0};
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO(chex_weights_close) struct chex_weights w = {0};
     switch (chex_weights_format(path)) {
-    case CHEX_WEIGHTS_CHECKPOINT: st = open_checkpoint(path, last, &w, err); break;
-    case CHEX_WEIGHTS_TORCH: st = chex_torch_file_open(path, &w.tensors, err); break;
+    case CHEX_WEIGHTS_CHECKPOINT: CHEX_TRY(open_checkpoint(path, last, &w, err)); break;
+    case CHEX_WEIGHTS_TORCH: CHEX_TRY(chex_torch_file_open(path, &w.tensors, err)); break;
     case CHEX_WEIGHTS_SAFETENSORS:
-        st = chex_safetensors_open(path, &w.tensors, &w.about, err);
+        CHEX_TRY(chex_safetensors_open(path, &w.tensors, &w.about, err));
         break;
     }
-    if (st == CHEX_OK)
-        st = find_model(&w, err);
-    if (st == CHEX_OK)
-        *weights_out = w;
-    else
-        chex_weights_close(&w);
-    return st;
+    CHEX_TRY(find_model(&w, err));
+    *weights_out = w;
+    w = (struct chex_weights){0};
+    return CHEX_OK;
 }
 
 void chex_weights_close(struct chex_weights *weights) {

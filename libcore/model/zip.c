@@ -151,21 +151,16 @@ enum chex_status chex_zip_open(const char *data, size_t bytes, const char *subje
     struct chex_zip z = {.subject = subject, .data = data, .bytes = bytes};
     struct directory d;
     CHEX_TRY(find_directory(&z, &d, err));
-    z.members = chex_alloc_zeroed((size_t)d.count, sizeof *z.members);
-    if (!z.members)
+    CHEX_AUTO_FREE struct chex_zip_member *members =
+        chex_alloc_zeroed((size_t)d.count, sizeof *members);
+    if (!(z.members = members))
         return chex_error_memory(err, "%s", subject);
     const char *at = data + d.at, *end = at + d.bytes;
-    enum chex_status st = CHEX_OK;
-    for (; st == CHEX_OK && z.count < d.count; z.count++)
-        st = read_entry(&z, &at, end, &z.members[z.count], err);
-    if (st == CHEX_OK) {
-        qsort(z.members, z.count, sizeof *z.members, by_name);
-        st = refuse_doubles(&z, err);
-    }
-    if (st != CHEX_OK) {
-        free(z.members);
-        return st;
-    }
+    for (; z.count < d.count; z.count++)
+        CHEX_TRY(read_entry(&z, &at, end, &members[z.count], err));
+    qsort(members, z.count, sizeof *members, by_name);
+    CHEX_TRY(refuse_doubles(&z, err));
+    members = NULL;
     *zip_out = z;
     return CHEX_OK;
 }
