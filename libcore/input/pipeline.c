@@ -145,21 +145,15 @@ enum chex_status chex_pipeline_measure(const struct chex_pipeline_config *c,
 enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
                                       struct chex_pipeline **pipeline_out, struct chex_error *err) {
     CHEX_TRY(check(config, err));
-    struct chex_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
+    CHEX_AUTO(chex_pipeline_destroy_at) struct chex_pipeline *p = calloc(1, sizeof *p);
     if (!p)
         return chex_error_memory(err, "input pipeline");
     p->impl = impls[config->kind];
     const struct chex_reader_config r = reader_of(config);
-    enum chex_status st = check_open(config, r.first, r.end, err);
-    if (st == CHEX_OK)
-        st = chex_reader_create(&r, &p->reader, err);
-    if (st == CHEX_OK)
-        st = p->impl->create(config, p->reader, &p->self, err);
-    if (st != CHEX_OK) {
-        chex_pipeline_destroy(p);
-        return st;
-    }
-    *pipeline_out = p;
+    CHEX_TRY(check_open(config, r.first, r.end, err));
+    CHEX_TRY(chex_reader_create(&r, &p->reader, err));
+    CHEX_TRY(p->impl->create(config, p->reader, &p->self, err));
+    *pipeline_out = CHEX_TAKE(p);
     return CHEX_OK;
 }
 

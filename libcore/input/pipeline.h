@@ -105,6 +105,7 @@ struct chex_ready {
 enum chex_status chex_pipeline_create(const struct chex_pipeline_config *config,
                                       struct chex_pipeline **pipeline_out, struct chex_error *err);
 void chex_pipeline_destroy(struct chex_pipeline *p); /* NULL allowed; joins the workers */
+CHEX_AUTO_POINTER(struct chex_pipeline, chex_pipeline_destroy)
 
 /* Returns the next batch in order; waits for it.
  * - Training never ends: the next epoch follows. Evaluation ends with batch.n = 0.

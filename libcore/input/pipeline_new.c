@@ -427,7 +427,7 @@ static void destroy(void *self) {
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err) {
-    struct new_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
+    struct new_pipeline *p = *self_out = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return chex_error_memory(err, "input pipeline");
     p->c = *c;
@@ -437,18 +437,10 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     pthread_cond_init(&p->freed, NULL);
     pthread_cond_init(&p->ready, NULL);
     set_bounds(p);
-    enum chex_status st = CHEX_OK;
-    if (!allocate(p))
-        st = chex_error_memory(err, "input pipeline of %d batches of %d images of %d px", c->slots,
-                               c->batch, c->image_size);
-    if (st == CHEX_OK)
-        st = start(p, err);
-    if (st != CHEX_OK) {
-        destroy(p);
-        return st;
-    }
-    *self_out = p;
-    return CHEX_OK;
+    return allocate(p)
+               ? start(p, err)
+               : chex_error_memory(err, "input pipeline of %d batches of %d images of %d px",
+                                   c->slots, c->batch, c->image_size);
 }
 
 static struct chex_batch batch_of(const struct new_pipeline *p, const struct slot *s) {

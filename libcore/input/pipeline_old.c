@@ -221,7 +221,7 @@ static void destroy(void *self) {
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err) {
-    struct old_pipeline *p = chex_alloc_zeroed(1, sizeof *p);
+    struct old_pipeline *p = *self_out = chex_alloc_zeroed(1, sizeof *p);
     if (!p)
         return chex_error_memory(err, "input pipeline");
     p->c = *c;
@@ -235,19 +235,14 @@ static enum chex_status create(const struct chex_pipeline_config *c, struct chex
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->freed, NULL);
     pthread_cond_init(&p->ready, NULL);
-    enum chex_status st = CHEX_OK;
     if (!allocate(p))
-        st = chex_error_memory(err, "old input pipeline: %d shuffle buffers of %d images of %d px",
-                               p->ranks, BUFFER, c->image_size);
-    int rc = st == CHEX_OK ? chex_thread_start(&p->thread, work, p) : 0;
-    p->started = st == CHEX_OK && rc == 0;
+        return chex_error_memory(err,
+                                 "old input pipeline: %d shuffle buffers of %d images of %d px",
+                                 p->ranks, BUFFER, c->image_size);
+    const int rc = chex_thread_start(&p->thread, work, p);
+    p->started = rc == 0;
     if (rc)
-        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
-    if (st != CHEX_OK) {
-        destroy(p);
-        return st;
-    }
-    *self_out = p;
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
     return CHEX_OK;
 }
 

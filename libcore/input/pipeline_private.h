@@ -14,8 +14,8 @@ struct chex_pipeline_impl {
     bool reads_all; /* reads every row of the set, on one thread */
     /* Bytes that create allocates for slots and read buffers. */
     uint64_t (*ring_bytes)(const struct chex_pipeline_config *c);
-    /* The caller has checked the configuration. `reader` is borrowed. On failure create frees
-     * everything. */
+    /* The caller has checked the configuration. `reader` is borrowed. After a failure the caller
+     * destroys *self_out unless it is NULL. */
     enum chex_status (*create)(const struct chex_pipeline_config *c, struct chex_reader *reader,
                                void **self_out, struct chex_error *err);
     void (*destroy)(void *self);

@@ -175,7 +175,7 @@ static bool allocate(struct chex_window *w) {
 enum chex_status chex_window_create(const struct chex_pipeline_config *c,
                                     struct chex_reader *reader, chex_window_rows_fn rows, void *arg,
                                     struct chex_window **window_out, struct chex_error *err) {
-    struct chex_window *w = chex_alloc_zeroed(1, sizeof *w);
+    CHEX_AUTO(chex_window_destroy_at) struct chex_window *w = calloc(1, sizeof *w);
     if (!w)
         return chex_error_memory(err, "input windows");
     w->c = c;
@@ -192,21 +192,16 @@ enum chex_status chex_window_create(const struct chex_pipeline_config *c,
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->loaded, NULL);
     pthread_cond_init(&w->emptied, NULL);
-    enum chex_status st = CHEX_OK;
     if (!allocate(w))
-        st = chex_error_memory(err,
-                               "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
-                               "needs less)",
-                               w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
-    int rc = st == CHEX_OK ? chex_thread_start(&w->thread, prefetch, w) : 0;
-    w->started = st == CHEX_OK && rc == 0;
+        return chex_error_memory(err,
+                                 "%zu windows of %zu rows of %zu bytes (a smaller --shuffle-block "
+                                 "needs less)",
+                                 w->buffer_count, w->per_window * (size_t)c->batch, w->row_bytes);
+    const int rc = chex_thread_start(&w->thread, prefetch, w);
+    w->started = rc == 0;
     if (rc)
-        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
-    if (st != CHEX_OK) {
-        chex_window_destroy(w);
-        return st;
-    }
-    *window_out = w;
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
+    *window_out = CHEX_TAKE(w);
     return CHEX_OK;
 }
 

@@ -27,6 +27,7 @@ uint64_t chex_window_bytes(const struct chex_pipeline_config *c);
 /* Wakes all threads that wait in chex_window_each(); they return an error. */
 void chex_window_stop(struct chex_window *w);    /* NULL allowed */
 void chex_window_destroy(struct chex_window *w); /* NULL allowed; no thread may be waiting */
+CHEX_AUTO_POINTER(struct chex_window, chex_window_destroy)
 
 /* Waits until the step's window is in memory and calls fn for each of n rows. Thread-safe.
  * - places[i]: position of row i in the step

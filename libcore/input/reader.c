@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/alloc.h"
 #include "base/thread.h"
@@ -233,42 +232,28 @@ static bool allocate(struct chex_reader *r) {
         return r->whole;
     r->claimed = chex_alloc_zeroed(rows / 64 + 1, sizeof *r->claimed);
     r->memory_bytes = (size_t)chex_reader_memory_bytes(&r->c);
-    if (!r->claimed)
-        return false;
-    void *memory =
-        mmap(NULL, r->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    madvise(memory, r->memory_bytes, MADV_HUGEPAGE);
-    r->memory = memory;
-    return true;
+    r->memory = r->claimed ? chex_alloc_map(r->memory_bytes) : NULL;
+    return r->memory;
 }
 
 enum chex_status chex_reader_create(const struct chex_reader_config *config,
                                     struct chex_reader **reader_out, struct chex_error *err) {
-    struct chex_reader *r = chex_alloc_zeroed(1, sizeof *r);
+    CHEX_AUTO(chex_reader_destroy_at) struct chex_reader *r = calloc(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "input reader");
     r->c = *config;
     r->c.keep = config->keep && config->end > config->first;
     r->row_bytes = (size_t)config->set->size * (size_t)config->set->size;
     r->run = READ_BYTES / r->row_bytes ? READ_BYTES / r->row_bytes : 1;
-    enum chex_status st = CHEX_OK;
     if (!allocate(r))
-        st = chex_error_memory(
+        return chex_error_memory(
             err, "%s: rows %zu to %zu of %zu bytes%s", config->set->dir, config->first, config->end,
             r->row_bytes, config->keep ? " in memory (--cache none reads them as needed)" : "");
-    if (st == CHEX_OK && r->c.keep) {
-        int rc = chex_thread_start(&r->sweep, sweep, r);
-        r->sweeping = rc == 0;
-        if (rc)
-            st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
-    }
-    if (st != CHEX_OK) {
-        chex_reader_destroy(r);
-        return st;
-    }
-    *reader_out = r;
+    const int rc = r->c.keep ? chex_thread_start(&r->sweep, sweep, r) : 0;
+    r->sweeping = r->c.keep && rc == 0;
+    if (rc)
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot start the input reader");
+    *reader_out = CHEX_TAKE(r);
     return CHEX_OK;
 }
 
@@ -278,8 +263,7 @@ void chex_reader_destroy(struct chex_reader *r) {
     atomic_store(&r->stop, true);
     if (r->sweeping)
         pthread_join(r->sweep, NULL);
-    if (r->memory)
-        munmap(r->memory, r->memory_bytes);
+    chex_alloc_unmap(r->memory, r->memory_bytes);
     free((void *)r->whole);
     free((void *)r->claimed);
     free(r);

@@ -31,6 +31,7 @@ enum chex_status chex_reader_create(const struct chex_reader_config *config,
 /* Bytes of the rows that a reader with this configuration keeps. */
 uint64_t chex_reader_memory_bytes(const struct chex_reader_config *config);
 void chex_reader_destroy(struct chex_reader *r); /* NULL allowed; no lane may be in use */
+CHEX_AUTO_POINTER(struct chex_reader, chex_reader_destroy)
 
 /* A lane for requests of at most max_rows rows. NULL: out of memory. Release it with free(). */
 struct chex_reader_lane *chex_reader_lane_create(const struct chex_reader *r, size_t max_rows);

@@ -103,17 +103,12 @@ static enum chex_status add_size(struct chex_stage *s, const char *file, void *a
                                  struct chex_error *err) {
     struct total *t = arg;
     struct stat info;
-    char *path = chex_fs_join(s->c->source, file);
-    if (!path)
-        return chex_error_memory(err, NULL);
-    enum chex_status st = CHEX_OK;
-    if (stat(path, &info) != 0)
-        st = chex_error_errno(err, CHEX_E_DATA, errno, "%s", path);
-    else
-        t->bytes += (uint64_t)info.st_size;
+    const struct chex_path path = chex_path(s->c->source, file);
+    if (stat(path.text, &info) != 0)
+        return chex_error_errno(err, CHEX_E_DATA, errno, "%s", path.text);
+    t->bytes += (uint64_t)info.st_size;
     t->files++;
-    free(path);
-    return st;
+    return CHEX_OK;
 }
 
 /* ---- copying ---- */
@@ -160,46 +155,30 @@ static enum chex_status copy_file(struct chex_stage *s, const char *from, const 
 /* Reads every row of the copy, as training will, and verifies its checksum. */
 static enum chex_status verify_copy(struct chex_stage *s, const char *path,
                                     struct chex_error *err) {
-    struct chex_shard *shard = NULL;
+    CHEX_AUTO(chex_shard_close_at) struct chex_shard *shard = NULL;
     CHEX_TRY(chex_shard_open(path, &shard, err));
     size_t row_bytes = (size_t)chex_shard_size(shard) * (size_t)chex_shard_size(shard);
     size_t rows = chex_shard_rows(shard), max_rows = COPY_BYTES / row_bytes;
-    uint8_t *big = max_rows ? NULL : chex_alloc_aligned(1, row_bytes);
-    enum chex_status st = max_rows || big ? CHEX_OK : chex_error_memory(err, NULL);
+    CHEX_AUTO_FREE uint8_t *big = max_rows ? NULL : chex_alloc_aligned(1, row_bytes);
+    if (!max_rows && !big)
+        return chex_error_memory(err, NULL);
     max_rows = max_rows ? max_rows : 1;
-    for (size_t row = 0, n; st == CHEX_OK && row < rows; row += n) {
+    for (size_t row = 0, n; row < rows; row += n) {
         n = rows - row < max_rows ? rows - row : max_rows;
-        st = chex_shard_read(shard, row, n, true, big ? big : (uint8_t *)s->buffer, err);
-        if (st == CHEX_OK && asked_to_stop(s))
-            st = stopped(err);
+        CHEX_TRY(chex_shard_read(shard, row, n, true, big ? big : (uint8_t *)s->buffer, err));
+        if (asked_to_stop(s))
+            return stopped(err);
     }
-    free(big);
-    chex_shard_close(shard);
-    return st;
+    return CHEX_OK;
 }
 
 static enum chex_status stage_shard(struct chex_stage *s, const char *file, void *arg,
                                     struct chex_error *err) {
     (void)arg;
-    char *from = chex_fs_join(s->c->source, file), *to = chex_fs_join(s->path, file);
-    enum chex_status st =
-        from && to ? chex_fs_make_folder_of(to, err) : chex_error_memory(err, NULL);
-    if (st == CHEX_OK)
-        st = copy_file(s, from, to, err);
-    if (st == CHEX_OK)
-        st = verify_copy(s, to, err);
-    free(from);
-    free(to);
-    return st;
-}
-
-static enum chex_status stage_manifest(struct chex_stage *s, struct chex_error *err) {
-    char *from = chex_fs_join(s->c->source, CHEX_MANIFEST_NAME);
-    char *to = chex_fs_join(s->path, CHEX_MANIFEST_NAME);
-    enum chex_status st = from && to ? copy_file(s, from, to, err) : chex_error_memory(err, NULL);
-    free(from);
-    free(to);
-    return st;
+    const struct chex_path to = chex_path(s->path, file);
+    CHEX_TRY(chex_fs_make_folder_of(to.text, err));
+    CHEX_TRY(copy_file(s, chex_path(s->c->source, file).text, to.text, err));
+    return verify_copy(s, to.text, err);
 }
 
 static enum chex_status check_space(struct chex_stage *s, struct total *t, struct chex_error *err) {
@@ -243,7 +222,8 @@ static enum chex_status make_copy(struct chex_stage *s, const struct need *all,
         return no_folder(s, err);
     s->ours = true;
     CHEX_TRY(each_file(s, stage_shard, NULL, err));
-    CHEX_TRY(stage_manifest(s, err));
+    CHEX_TRY(copy_file(s, chex_path(s->c->source, CHEX_MANIFEST_NAME).text,
+                       chex_path(s->path, CHEX_MANIFEST_NAME).text, err));
     double seconds = chex_clock_s() - start;
     chex_info("staged and verified in %.1f s (%.2f GB/s)", seconds,
               (double)t.bytes / 1e9 / (seconds > 0 ? seconds : 1));
@@ -301,28 +281,24 @@ static enum chex_status finish(struct chex_stage *s, enum chex_status made,
 
 enum chex_status chex_stage_create(const struct chex_stage_config *c, struct chex_stage **stage_out,
                                    struct chex_error *err) {
-    struct chex_stage *s = chex_alloc_zeroed(1, sizeof *s);
+    CHEX_AUTO(chex_stage_destroy_at) struct chex_stage *s = calloc(1, sizeof *s);
     tell(c, c->waits);
     enum chex_status st =
         chex_group_agree(c->group, s ? CHEX_OK : chex_error_memory(err, NULL), err);
     if (st == CHEX_OK)
         st = exchange_needs(c, err);
     tell(c, c->copied);
-    if (st == CHEX_OK) {
-        s->c = c;
-        st = c->local_rank == 0 ? make_copy(s, c->group->all, err) : CHEX_OK;
-        if (st != CHEX_OK)
-            chex_stage_remove(s);
-        tell(c, c->waits);
-        st = finish(s, st, err);
-        tell(c, c->copied);
-    }
-    if (st != CHEX_OK) {
-        chex_stage_destroy(s);
-        return st;
-    }
+    CHEX_TRY(st);
+    s->c = c;
+    st = c->local_rank == 0 ? make_copy(s, c->group->all, err) : CHEX_OK;
+    if (st != CHEX_OK)
+        chex_stage_remove(s);
+    tell(c, c->waits);
+    st = finish(s, st, err);
+    tell(c, c->copied);
+    CHEX_TRY(st);
     s->c = NULL; /* owned by the caller; not used after this */
-    *stage_out = s;
+    *stage_out = CHEX_TAKE(s);
     return CHEX_OK;
 }
 

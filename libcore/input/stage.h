@@ -58,5 +58,6 @@ const char *chex_stage_path(const struct chex_stage *stage);
  * of the node has opened its shards or has failed. Warns if something cannot be removed. */
 void chex_stage_remove(struct chex_stage *stage);
 void chex_stage_destroy(struct chex_stage *stage); /* NULL allowed; removes what is left */
+CHEX_AUTO_POINTER(struct chex_stage, chex_stage_destroy)
 
 #endif
