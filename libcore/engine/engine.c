@@ -38,13 +38,10 @@ enum chex_status chex_engine_find(const char *spec, const char **variant_out,
 }
 
 static enum chex_status check_config(const struct chex_engine_config *c, struct chex_error *err) {
-    int *hw = chex_alloc_zeroed((size_t)c->net->buffer_count, sizeof *hw);
+    CHEX_AUTO_FREE int *hw = chex_alloc_zeroed((size_t)c->net->buffer_count, sizeof *hw);
     if (!hw)
         return chex_error_memory(err, NULL);
-    enum chex_status st = chex_net_shapes(c->net, c->image_size, hw, err);
-    free(hw);
-    if (st != CHEX_OK)
-        return st;
+    CHEX_TRY(chex_net_shapes(c->net, c->image_size, hw, err));
     if (c->batch < 1)
         return chex_error_set(err, CHEX_E_USAGE, "--batch-size %d: expected 1 or more", c->batch);
     if (c->threads < 1)
@@ -75,18 +72,20 @@ enum chex_status chex_engine_create(const char *spec, const struct chex_engine_c
     CHEX_TRY(chex_engine_find(spec, &c.variant, &impl, err));
     CHEX_TRY(chex_engine_check(spec, c.precision, &impl, err));
     CHEX_TRY(check_config(&c, err));
-    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
+    return chex_engine_make(impl, &c, engine_out, err);
+}
+
+enum chex_status chex_engine_make(const struct chex_engine_impl *impl,
+                                  const struct chex_engine_config *config,
+                                  struct chex_engine **engine_out, struct chex_error *err) {
+    CHEX_AUTO(chex_engine_destroy_at) struct chex_engine *e = calloc(1, sizeof *e);
     if (!e)
         return chex_error_memory(err, NULL);
     e->impl = impl;
-    e->config = c;
+    e->config = *config;
     e->config.device = NULL; /* owned by the caller, valid during create only */
-    enum chex_status st = impl->create(&c, &e->self, err);
-    if (st != CHEX_OK) {
-        free(e);
-        return st;
-    }
-    *engine_out = e;
+    CHEX_TRY(impl->create(config, &e->self, err));
+    *engine_out = CHEX_TAKE(e);
     return CHEX_OK;
 }
 
@@ -100,9 +99,8 @@ enum chex_precision chex_engine_usual_precision(const char *spec) {
 }
 
 void chex_engine_destroy(struct chex_engine *e) {
-    if (!e)
-        return;
-    e->impl->destroy(e->self);
+    if (e && e->self)
+        e->impl->destroy(e->self);
     free(e);
 }
 
@@ -118,20 +116,14 @@ enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part par
 
 enum chex_status chex_engine_swap_ema(struct chex_engine *e, struct chex_error *err) {
     const size_t count = e->config.net->state_count;
-    float *params = chex_alloc_aligned(count, sizeof *params);
-    float *ema = chex_alloc_aligned(count, sizeof *ema);
-    enum chex_status st = params && ema ? CHEX_OK : chex_error_memory(err, "the moving average");
-    if (st == CHEX_OK)
-        st = chex_engine_get(e, CHEX_STATE_PARAMS, params, err);
-    if (st == CHEX_OK)
-        st = chex_engine_get(e, CHEX_STATE_EMA, ema, err);
-    if (st == CHEX_OK)
-        st = chex_engine_set(e, CHEX_STATE_EMA, params, err);
-    if (st == CHEX_OK)
-        st = chex_engine_set(e, CHEX_STATE_PARAMS, ema, err);
-    free(params);
-    free(ema);
-    return st;
+    CHEX_AUTO_FREE float *params = chex_alloc_aligned(count, sizeof *params);
+    CHEX_AUTO_FREE float *ema = chex_alloc_aligned(count, sizeof *ema);
+    if (!params || !ema)
+        return chex_error_memory(err, "the moving average");
+    CHEX_TRY(chex_engine_get(e, CHEX_STATE_PARAMS, params, err));
+    CHEX_TRY(chex_engine_get(e, CHEX_STATE_EMA, ema, err));
+    CHEX_TRY(chex_engine_set(e, CHEX_STATE_EMA, params, err));
+    return chex_engine_set(e, CHEX_STATE_PARAMS, ema, err);
 }
 
 static enum chex_status check_batch(const struct chex_engine *e, const struct chex_batch *batch,
@@ -210,9 +202,17 @@ static void zero_and_report(void *arg, size_t from, size_t to) {
         r->ready(r->arg, from, to);
 }
 
+static enum chex_status check_training(const struct chex_engine *e, struct chex_error *err) {
+    return e->config.training
+               ? CHEX_OK
+               : chex_error_set(err, CHEX_E_FAIL, "engine %s: it was made for inference only",
+                                e->impl->name);
+}
+
 enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch *batch,
                                   float *grad_out, chex_grad_ready_fn ready, void *ready_arg,
                                   struct chex_pass_result *result_out, struct chex_error *err) {
+    CHEX_TRY(check_training(e, err));
     CHEX_TRY(check_batch(e, batch, err));
     struct frozen_report report = {&e->config, grad_out, ready, ready_arg};
     if (e->config.lr_scales && !e->impl->device) {
@@ -224,6 +224,7 @@ enum chex_status chex_engine_pass(struct chex_engine *e, const struct chex_batch
 
 enum chex_status chex_engine_update(struct chex_engine *e, const struct chex_update *update,
                                     const float *grad, struct chex_error *err) {
+    CHEX_TRY(check_training(e, err));
     return e->impl->update(e->self, update, grad, err);
 }
 

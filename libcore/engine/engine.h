@@ -258,7 +258,7 @@ struct chex_engine_impl {
      * anything is built. NULL: it has all of them, or `create` refuses. */
     enum chex_status (*check)(const char *variant, enum chex_precision precision,
                               struct chex_error *err);
-    /* After `check`. */
+    /* After `check`. After a failure the caller destroys *self_out, unless it is NULL. */
     enum chex_status (*create)(const struct chex_engine_config *config, void **self_out,
                                struct chex_error *err);
     void (*destroy)(void *self);        /* self may be NULL or half built */
@@ -315,7 +315,12 @@ extern const struct chex_engine_impl *const chex_engines[];
  * - config->variant is replaced by the variant in spec. */
 enum chex_status chex_engine_create(const char *spec, const struct chex_engine_config *config,
                                     struct chex_engine **engine_out, struct chex_error *err);
+/* The same by a table that is not in the list, without its checks. */
+enum chex_status chex_engine_make(const struct chex_engine_impl *impl,
+                                  const struct chex_engine_config *config,
+                                  struct chex_engine **engine_out, struct chex_error *err);
 void chex_engine_destroy(struct chex_engine *engine); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_engine, chex_engine_destroy)
 
 /* Whether the engine in `spec` exists here and has this variant and precision; its table.
  * CHEX_E_USAGE, CHEX_E_ENV. chex_engine_create checks again. */

@@ -26,16 +26,7 @@ static enum chex_status create(const char *spec, const struct chex_engine_config
     (void)spec;
     impl = chex_engine_cpu;
     impl.create = create_emulated;
-    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
-    BAIL_UNLESS(e, "out of memory");
-    e->impl = &impl;
-    e->config = *config;
-    enum chex_status st = impl.create(config, &e->self, err);
-    if (st == CHEX_OK)
-        *engine_out = e;
-    else
-        free(e);
-    return st;
+    return chex_engine_make(&impl, config, engine_out, err);
 }
 
 static const char spec[] = "cpu:amx-emulated";

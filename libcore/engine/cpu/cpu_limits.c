@@ -166,7 +166,7 @@ static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
     pieces = pieces < MIN ? MIN : pieces > MAX ? MAX : pieces;
     if (max_bytes / 3 / PIECE < pieces)
         return CHEX_OK;
-    float *memory = chex_alloc_aligned(3 * pieces, PIECE);
+    CHEX_AUTO_FREE float *memory = chex_alloc_aligned(3 * pieces, PIECE);
     if (!memory)
         return chex_error_memory(err, "cpu engine");
     struct stream_run r = {
@@ -177,7 +177,6 @@ static enum chex_status bytes_limit(struct cpu_engine *e, uint64_t max_bytes,
     r.triad = true;
     double triad = 3 * moved / fastest(e, pieces, stream_item, &r);
     *bytes_per_s_out = copy > triad ? copy : triad;
-    free(memory);
     return CHEX_OK;
 }
 

@@ -99,8 +99,6 @@ static enum chex_status cpu_probe(char *text_out, size_t size, struct chex_error
 
 static void cpu_destroy(void *self) {
     struct cpu_engine *e = self;
-    if (!e)
-        return;
     chex_pool_destroy(e->pool);
     for (size_t i = 0; i < e->owned_count; i++)
         chex_alloc_unmap(e->owned[i].p, e->owned[i].bytes);
@@ -124,18 +122,12 @@ static void init_fields(struct cpu_engine *e, const struct cpu_kernels *kernels,
 enum chex_status chex_cpu_create(const struct cpu_kernels *kernels,
                                  const struct chex_engine_config *config, void **self_out,
                                  struct chex_error *err) {
-    struct cpu_engine *e = chex_alloc_zeroed(1, sizeof *e);
+    struct cpu_engine *e = *self_out = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
         return chex_error_memory(err, "cpu engine");
     init_fields(e, kernels, config);
-    enum chex_status st = chex_pool_create(config->threads, &e->pool, err);
-    if (st == CHEX_OK)
-        st = chex_cpu_lay_out(e, err);
-    if (st != CHEX_OK)
-        cpu_destroy(e);
-    else
-        *self_out = e;
-    return st;
+    CHEX_TRY(chex_pool_create(config->threads, &e->pool, err));
+    return chex_cpu_lay_out(e, err);
 }
 
 static enum chex_status cpu_check(const char *variant, enum chex_precision precision,
@@ -200,9 +192,6 @@ static enum chex_status cpu_pass(void *self, const struct chex_batch *batch, flo
                                  chex_grad_ready_fn ready, void *ready_arg,
                                  struct chex_pass_result *result_out, struct chex_error *err) {
     struct cpu_engine *e = self;
-    if (!e->config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cpu: a training pass in an engine made for inference");
     double start = chex_clock_s();
     CHEX_TRY(chex_cpu_forward(e, batch, true, err));
     double loss = chex_loss_mean(&e->config.loss, e->logit, batch->labels, batch->n,
@@ -215,10 +204,8 @@ static enum chex_status cpu_pass(void *self, const struct chex_batch *batch, flo
 
 static enum chex_status cpu_update(void *self, const struct chex_update *update, const float *grad,
                                    struct chex_error *err) {
+    (void)err;
     struct cpu_engine *e = self;
-    if (!e->config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cpu: an update in an engine made for inference");
     chex_cpu_update(e, update, grad);
     return CHEX_OK;
 }

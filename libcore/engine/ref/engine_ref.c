@@ -81,8 +81,7 @@ static void alloc_vectors(struct chex_ref_engine *r) {
 
 static void ref_destroy(void *self) {
     struct chex_ref_engine *r = self;
-    if (r)
-        chex_ref_base_release(&r->base);
+    chex_ref_base_release(&r->base);
     free(r);
 }
 
@@ -128,17 +127,11 @@ static enum chex_status ref_check(const char *variant, enum chex_precision preci
 
 static enum chex_status ref_create(const struct chex_engine_config *config, void **self_out,
                                    struct chex_error *err) {
-    struct chex_ref_engine *r = chex_alloc_zeroed(1, sizeof *r);
+    struct chex_ref_engine *r = *self_out = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "engine ref");
     r->base = (struct chex_ref_base){.name = "ref", .config = *config, .net = config->net};
-    enum chex_status st = fill(r, err);
-    if (st != CHEX_OK) {
-        ref_destroy(r);
-        return st;
-    }
-    *self_out = r;
-    return CHEX_OK;
+    return fill(r, err);
 }
 
 static enum chex_status ref_infer(void *self, const struct chex_batch *batch, float *logits_out,
@@ -155,11 +148,11 @@ static enum chex_status ref_class_maps(void *self, int image, float *maps_out,
     struct chex_ref_engine *r = self;
     const struct chex_op *head = &r->base.net->ops[r->base.net->op_count - 1];
     const size_t hw = (size_t)r->hw[head->in];
-    float *pooled = chex_alloc_zeroed(hw * hw * (size_t)head->in_channels, sizeof *pooled);
+    CHEX_AUTO_FREE float *pooled =
+        chex_alloc_zeroed(hw * hw * (size_t)head->in_channels, sizeof *pooled);
     if (!pooled)
         return chex_error_set(err, CHEX_E_RESOURCE, "engine ref: out of memory for class maps");
     chex_ref_walk_class_maps(r, image, pooled, maps_out);
-    free(pooled);
     return CHEX_OK;
 }
 
@@ -176,9 +169,6 @@ static enum chex_status ref_pass(void *self, const struct chex_batch *batch, flo
                                  chex_grad_ready_fn ready, void *ready_arg,
                                  struct chex_pass_result *result_out, struct chex_error *err) {
     struct chex_ref_engine *r = self;
-    if (!r->base.config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine ref: no training pass: it was made for inference only");
     double start = chex_clock_s();
     CHEX_TRY(chex_ref_walk_forward(r, batch, true, err));
     double loss = chex_loss_mean(&r->base.config.loss, r->logits, batch->labels, batch->n,
@@ -215,9 +205,7 @@ static void sum_item(void *arg, size_t item, int worker) {
 static enum chex_status ref_update(void *self, const struct chex_update *update, const float *grad,
                                    struct chex_error *err) {
     struct chex_ref_engine *r = self;
-    if (!r->base.config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine ref: no update: it was made for inference only");
+    (void)err;
     struct chex_update trained = *update;
     struct update_loop l = {.r = r, .trained = &trained, .running = update, .grad = grad};
     if (update->clip_norm > 0) {

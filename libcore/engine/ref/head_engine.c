@@ -40,8 +40,7 @@ static enum chex_status probe(char *text_out, size_t size, struct chex_error *er
 
 static void destroy(void *self) {
     struct head *h = self;
-    if (h)
-        chex_ref_base_release(&h->base);
+    chex_ref_base_release(&h->base);
     free(h);
 }
 
@@ -58,20 +57,13 @@ static enum chex_status allocate(struct head *h, struct chex_error *err) {
 
 static enum chex_status create(const struct chex_engine_config *config, void **self_out,
                                struct chex_error *err) {
-    struct head *h = chex_alloc_zeroed(1, sizeof *h);
+    struct head *h = *self_out = chex_alloc_zeroed(1, sizeof *h);
     if (!h)
         return chex_error_memory(err, "the classifier");
     h->base = (struct chex_ref_base){.name = "head", .config = *config, .net = config->net};
-    h->base.config.training = true;
     h->op = head_of(config->net);
     h->first = first_of(config->net);
-    const enum chex_status st = allocate(h, err);
-    if (st != CHEX_OK) {
-        destroy(h);
-        return st;
-    }
-    *self_out = h;
-    return CHEX_OK;
+    return allocate(h, err);
 }
 
 static enum chex_status grad_get(void *self, const float *grad, float *out,
@@ -176,20 +168,10 @@ static const struct chex_engine_impl chex_engine_head = {.name = "head",
 
 enum chex_status chex_head_engine_create(const struct chex_engine_config *config,
                                          struct chex_engine **engine_out, struct chex_error *err) {
+    struct chex_engine_config c = *config;
     CHEX_TRY(chex_loss_check(&config->loss, config->net->classes, err));
-    struct chex_engine *e = chex_alloc_zeroed(1, sizeof *e);
-    if (!e)
-        return chex_error_memory(err, NULL);
-    e->impl = &chex_engine_head;
-    e->config = *config;
-    e->config.device = NULL;
-    e->config.lr_scales = NULL;
-    e->config.sync = NULL;
-    const enum chex_status st = create(&e->config, &e->self, err);
-    if (st != CHEX_OK) {
-        free(e);
-        return st;
-    }
-    *engine_out = e;
-    return CHEX_OK;
+    c.training = true;
+    c.lr_scales = NULL;
+    c.sync = NULL;
+    return chex_engine_make(&chex_engine_head, &c, engine_out, err);
 }

@@ -449,7 +449,8 @@ static int largest_batch(struct cuda_engine *e, struct chex_life *lives, size_t 
 
 size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch) {
     const int asked = e->config.batch;
-    struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)e->net->buffer_count, sizeof *lives);
+    CHEX_AUTO_FREE struct chex_life *lives =
+        chex_alloc_zeroed(2 * (size_t)e->net->buffer_count, sizeof *lives);
     if (!lives)
         return SIZE_MAX;
     e->config.batch = batch;
@@ -459,7 +460,6 @@ size_t chex_cuda_arena_bytes(struct cuda_engine *e, int batch) {
     e->config.batch = asked;
     size_workspace(e);
     place_all(e, lives);
-    free(lives);
     return bytes;
 }
 
@@ -523,29 +523,24 @@ static enum chex_status host_tables(struct cuda_engine *e, struct chex_error *er
     e->ops = chex_alloc_zeroed((size_t)net->op_count, sizeof *e->ops);
     e->bufs = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *e->bufs);
     e->running_inv = chex_alloc_zeroed((size_t)net->bn_count, sizeof *e->running_inv);
-    int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
-    bool *add = chex_alloc_zeroed(2 * (size_t)net->op_count, sizeof *add);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO_FREE int *hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
+    CHEX_AUTO_FREE bool *add = chex_alloc_zeroed(2 * (size_t)net->op_count, sizeof *add);
     if (!e->ops || !e->bufs || !e->running_inv || !hw || !add)
-        st = chex_error_memory(err, "cuda engine");
-    if (st == CHEX_OK)
-        st = chex_net_shapes(net, e->config.image_size, hw, err);
-    if (st == CHEX_OK)
-        st = chex_gradient_adds(net, add, add + net->op_count, err);
-    for (int b = 0; b < net->buffer_count && st == CHEX_OK; b++) {
+        return chex_error_memory(err, "cuda engine");
+    CHEX_TRY(chex_net_shapes(net, e->config.image_size, hw, err));
+    CHEX_TRY(chex_gradient_adds(net, add, add + net->op_count, err));
+    for (int b = 0; b < net->buffer_count; b++) {
         e->bufs[b].hw = hw[b];
         e->bufs[b].channels = net->buffers[b].channels;
     }
-    for (int i = 0; i < net->bn_count && st == CHEX_OK; i++)
+    for (int i = 0; i < net->bn_count; i++)
         e->bufs[net->bns[i].buffer].normed = true;
-    for (int i = 0; i < net->op_count && st == CHEX_OK; i++) {
+    for (int i = 0; i < net->op_count; i++) {
         e->ops[i].add = add[i];
         e->ops[i].side_add = add[net->op_count + i];
         e->ops[i].own_stem = own_stem_fits(e, &net->ops[i]);
     }
-    free(hw);
-    free(add);
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
@@ -553,19 +548,16 @@ enum chex_status chex_cuda_plan(struct cuda_engine *e, struct chex_error *err) {
     CHEX_TRY(host_tables(e, err));
     if (e->config.training)
         cut_segments(e);
-    struct chex_life *lives = chex_alloc_zeroed(2 * (size_t)e->net->buffer_count, sizeof *lives);
+    CHEX_AUTO_FREE struct chex_life *lives =
+        chex_alloc_zeroed(2 * (size_t)e->net->buffer_count, sizeof *lives);
     if (!lives)
         return chex_error_memory(err, "cuda engine");
     place_all(e, lives); /* algorithms test map pointers for NULL */
-    enum chex_status st = choose_algos(e, err);
-    if (st == CHEX_OK) {
-        size_workspace(e);
-        st = allocate(e, lives, err);
-    }
-    free(lives);
-    if (st == CHEX_OK)
-        CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream));
-    return st;
+    CHEX_TRY(choose_algos(e, err));
+    size_workspace(e);
+    CHEX_TRY(allocate(e, lives, err));
+    CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream));
+    return CHEX_OK;
 }
 
 void chex_cuda_plan_release(struct cuda_engine *e) {

@@ -153,16 +153,15 @@ static void add_key(struct keys *k, const struct cuda_engine *e, struct directio
         k->first[k->count++] = d;
 }
 
+/* The caller calls keys_release(), on failure too. */
 static enum chex_status keys_make(const struct cuda_engine *e, struct keys *k,
                                   struct chex_error *err) {
     const size_t most = 2 * (size_t)e->net->op_count;
     *k = (struct keys){.first = chex_alloc_zeroed(most, sizeof *k->first),
                        .text = chex_alloc_zeroed(most + 1, sizeof *k->text),
                        .of = chex_alloc_zeroed(most, sizeof *k->of)};
-    if (!k->first || !k->text || !k->of) {
-        keys_release(k);
+    if (!k->first || !k->text || !k->of)
         return chex_error_memory(err, "choices of kernels");
-    }
     for (int i = 0; i < e->net->op_count; i++)
         for (int backward = 0; backward < 2; backward++)
             add_key(k, e, (struct direction){i, backward});
@@ -252,28 +251,26 @@ static int use_text(struct cuda_engine *e, const struct keys *k, const char *tex
 }
 
 enum chex_status chex_cuda_choices_get(void *self, char **text_out, struct chex_error *err) {
-    struct keys k;
+    CHEX_AUTO(keys_release) struct keys k;
     CHEX_TRY(keys_make(self, &k, err));
     *text_out = text_of(self, &k, NULL);
-    keys_release(&k);
     return *text_out ? CHEX_OK : chex_error_memory(err, "choices of kernels");
 }
 
 enum chex_status chex_cuda_choices_set(void *self, const char *text, struct chex_error *err) {
     struct cuda_engine *e = self;
-    struct keys k;
+    CHEX_AUTO(keys_release) struct keys k;
     char missing[LINE_BYTES];
     CHEX_TRY(keys_make(e, &k, err));
-    bool *used = chex_alloc_zeroed((size_t)k.count + 1, sizeof *used);
-    const int unknown = used ? use_text(e, &k, text, used, missing) : 0;
+    CHEX_AUTO_FREE bool *used = chex_alloc_zeroed((size_t)k.count + 1, sizeof *used);
+    if (!used)
+        return chex_error_memory(err, "choices of kernels");
+    const int unknown = use_text(e, &k, text, used, missing);
     if (unknown)
         chex_warn("cuda: %d of %d choices of kernels do not exist here (the first: %s): the fixed "
                   "choice is used instead, and sums are made in another order",
                   unknown, k.count, missing);
-    const bool known = used != NULL;
-    free(used);
-    keys_release(&k);
-    return known ? CHEX_OK : chex_error_memory(err, "choices of kernels");
+    return CHEX_OK;
 }
 
 /* ---- measurement ---- */
@@ -369,35 +366,28 @@ static void log_tally(const struct tally *t, double limit_s, double seconds, con
 static enum chex_status measure_with_cache(struct cuda_engine *e, const struct keys *k,
                                            double limit_s, const char *key, bool *known,
                                            struct chex_error *err) {
-    char *folder = gpu_cache_folder(), missing[LINE_BYTES];
+    CHEX_AUTO_FREE char *folder = gpu_cache_folder();
+    char missing[LINE_BYTES];
     const double began_s = chex_clock_s();
     struct tally t = {0};
     size_t size = 0;
-    char *cached = gpu_cache_get(folder, GPU_CACHE_CHOICES, key, &size);
+    CHEX_AUTO_FREE char *cached = gpu_cache_get(folder, GPU_CACHE_CHOICES, key, &size);
     if (cached)
         use_text(e, k, cached, known, missing);
-    enum chex_status st = measure_keys(e, k, limit_s, known, &t, err);
-    char *text = st == CHEX_OK && t.measured ? text_of(e, k, known) : NULL;
+    CHEX_TRY(measure_keys(e, k, limit_s, known, &t, err));
+    CHEX_AUTO_FREE char *text = t.measured ? text_of(e, k, known) : NULL;
     if (text)
         gpu_cache_put(folder, GPU_CACHE_CHOICES, key, text, strlen(text));
-    if (st == CHEX_OK)
-        log_tally(&t, limit_s, chex_clock_s() - began_s, folder);
-    free(text);
-    free(cached);
-    free(folder);
-    return st;
+    log_tally(&t, limit_s, chex_clock_s() - began_s, folder);
+    return CHEX_OK;
 }
 
 enum chex_status chex_cuda_choices_measure(void *self, double limit_s, struct chex_error *err) {
     struct cuda_engine *e = self;
-    struct keys k;
+    CHEX_AUTO(keys_release) struct keys k;
     CHEX_TRY(keys_make(e, &k, err));
-    char *key = cache_key(e, &k);
-    bool *known = chex_alloc_zeroed((size_t)k.count + 1, sizeof *known);
-    const enum chex_status st = key && known ? measure_with_cache(e, &k, limit_s, key, known, err)
-                                             : chex_error_memory(err, "choices of kernels");
-    free(known);
-    free(key);
-    keys_release(&k);
-    return st;
+    CHEX_AUTO_FREE char *key = cache_key(e, &k);
+    CHEX_AUTO_FREE bool *known = chex_alloc_zeroed((size_t)k.count + 1, sizeof *known);
+    return key && known ? measure_with_cache(e, &k, limit_s, key, known, err)
+                        : chex_error_memory(err, "choices of kernels");
 }

@@ -75,8 +75,6 @@ static enum chex_status choose_type(struct cuda_engine *e, struct chex_error *er
 
 static void cuda_destroy(void *self) {
     struct cuda_engine *e = self;
-    if (!e)
-        return;
     if (e->uploads)
         cudaStreamSynchronize(e->uploads); /* a failed batch may have left an upload running */
     if (e->stream)
@@ -107,17 +105,12 @@ static enum chex_status init(struct cuda_engine *e, struct chex_error *err) {
 
 static enum chex_status cuda_create(const struct chex_engine_config *config, void **self_out,
                                     struct chex_error *err) {
-    struct cuda_engine *e = chex_alloc_zeroed(1, sizeof *e);
+    struct cuda_engine *e = *self_out = chex_alloc_zeroed(1, sizeof *e);
     if (!e)
         return chex_error_memory(err, "cuda engine");
     e->config = *config;
     e->net = config->net;
-    enum chex_status st = init(e, err);
-    if (st != CHEX_OK)
-        cuda_destroy(e);
-    else
-        *self_out = e;
-    return st;
+    return init(e, err);
 }
 
 static const char *cuda_variant(void *self) { return ((struct cuda_engine *)self)->variant; }

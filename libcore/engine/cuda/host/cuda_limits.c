@@ -78,12 +78,10 @@ enum chex_status chex_cuda_limits(void *self, uint64_t max_bytes,
                                   struct chex_engine_limits *limits_out, struct chex_error *err) {
     const struct cuda_engine *e = self;
     struct chex_engine_limits l = {0};
-    struct buffers b = {0};
-    enum chex_status st = alloc_buffers(e, max_bytes, &b, err);
-    if (st == CHEX_OK && b.device_bytes > 0)
-        st = measure(e, &b, &l, err);
-    free_buffers(&b);
-    if (st == CHEX_OK)
-        *limits_out = l;
-    return st;
+    CHEX_AUTO(free_buffers) struct buffers b = {0};
+    CHEX_TRY(alloc_buffers(e, max_bytes, &b, err));
+    if (b.device_bytes > 0)
+        CHEX_TRY(measure(e, &b, &l, err));
+    *limits_out = l;
+    return CHEX_OK;
 }

@@ -67,14 +67,13 @@ static void make_pattern(enum gpu_type type, unsigned char *out) {
 /* Repeats the pattern over device memory: one upload, then copies that double. */
 static cudaError_t fill(struct cuda_engine *e, void *to, size_t bytes, enum gpu_type type) {
     size_t done = bytes < PATTERN_BYTES ? bytes : PATTERN_BYTES;
-    unsigned char *pattern = malloc(PATTERN_BYTES);
+    CHEX_AUTO_FREE unsigned char *pattern = malloc(PATTERN_BYTES);
     if (!pattern)
         return cudaErrorMemoryAllocation;
     make_pattern(type, pattern);
     cudaError_t st = cudaMemcpyAsync(to, pattern, done, cudaMemcpyHostToDevice, e->stream);
     if (st == cudaSuccess)
         st = cudaStreamSynchronize(e->stream);
-    free(pattern);
     while (st == cudaSuccess && done < bytes) {
         const size_t more = done < bytes - done ? done : bytes - done;
         st = cudaMemcpyAsync((char *)to + done, to, more, cudaMemcpyDeviceToDevice, e->stream);
@@ -318,10 +317,7 @@ static enum chex_status run_trial(struct trial *t, const struct cuda_kernel *can
 enum chex_status chex_cuda_measure(struct cuda_engine *e, int op, bool backward,
                                    const struct cuda_kernel *candidates, int count, int *best_out,
                                    struct chex_error *err) {
-    struct trial t;
-    enum chex_status st = trial_make(e, op, backward, &t, err);
-    if (st == CHEX_OK)
-        st = run_trial(&t, candidates, count, best_out, err);
-    trial_release(&t);
-    return st;
+    CHEX_AUTO(trial_release) struct trial t;
+    CHEX_TRY(trial_make(e, op, backward, &t, err));
+    return run_trial(&t, candidates, count, best_out, err);
 }

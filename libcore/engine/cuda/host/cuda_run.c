@@ -237,9 +237,6 @@ enum chex_status chex_cuda_pass(void *self, const struct chex_batch *batch, floa
                                 chex_grad_ready_fn ready, void *ready_arg,
                                 struct chex_pass_result *result_out, struct chex_error *err) {
     struct cuda_engine *e = self;
-    if (!e->config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cuda: a training pass in an engine made for inference");
     const int set = e->passes % 2, previous = 1 - set;
     CHEX_TRY(upload(e, batch, err));
     struct cuda_graph what = {

@@ -84,18 +84,11 @@ static enum chex_status put(struct cuda_engine *e, void *to, const void *from, s
     CHEX_CUDA(cudaStreamSynchronize(e->stream));
     return CHEX_OK;
 }
-/* The same, and frees the memory. */
-static enum chex_status put_own(struct cuda_engine *e, void *to, void *own, size_t bytes,
-                                struct chex_error *err) {
-    const enum chex_status st = put(e, to, own, bytes, err);
-    free(own);
-    return st;
-}
 
 static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *err) {
     const struct chex_net *net = e->net;
     const size_t bytes = gpu_type_bytes(e->type);
-    struct gpu_param *all = chex_alloc_zeroed((size_t)net->param_total, sizeof *all);
+    CHEX_AUTO_FREE struct gpu_param *all = chex_alloc_zeroed((size_t)net->param_total, sizeof *all);
     if (!all)
         return chex_error_memory(err, "cuda engine");
     int trained = 0;
@@ -123,7 +116,7 @@ static enum chex_status upload_params(struct cuda_engine *e, struct chex_error *
         if (mine->weight_t)
             g->copy_t_offset = (size_t)(mine->weight_t - e->copies_t) / bytes;
     }
-    return put_own(e, e->params, all, (size_t)trained * sizeof *all, err);
+    return put(e, e->params, all, (size_t)trained * sizeof *all, err);
 }
 
 enum chex_status chex_cuda_running(struct cuda_engine *e, struct chex_error *err) {
@@ -157,11 +150,11 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
     const size_t count = e->net->state_count;
     float *to = NULL;
     CHEX_TRY(part_of(e, part, &to, err));
-    float *own = chex_alloc_aligned(count, sizeof *own);
+    CHEX_AUTO_FREE float *own = chex_alloc_aligned(count, sizeof *own);
     if (!own)
         return chex_error_memory(err, "cuda engine");
     reorder(e->net, own, state, true);
-    CHEX_TRY(put_own(e, to, own, count * sizeof *own, err));
+    CHEX_TRY(put(e, to, own, count * sizeof *own, err));
     if (part == CHEX_STATE_PARAMS) {
         const struct gpu_update u = update_of(e, CHEX_ADAM, NULL);
         e->running_current = false;
@@ -174,16 +167,12 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
 static enum chex_status download(struct cuda_engine *e, const float *from, float *out,
                                  struct chex_error *err) {
     const size_t count = e->net->state_count;
-    float *own = chex_alloc_aligned(count, sizeof *own);
+    CHEX_AUTO_FREE float *own = chex_alloc_aligned(count, sizeof *own);
     if (!own)
         return chex_error_memory(err, "cuda engine");
-    cudaError_t st = cudaStreamSynchronize(e->stream);
-    if (st == cudaSuccess)
-        st = cudaMemcpy(own, from, count * sizeof *own, cudaMemcpyDeviceToHost);
-    if (st == cudaSuccess)
-        reorder(e->net, out, own, false);
-    free(own);
-    CHEX_CUDA(st);
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
+    CHEX_CUDA(cudaMemcpy(own, from, count * sizeof *own, cudaMemcpyDeviceToHost));
+    reorder(e->net, out, own, false);
     return CHEX_OK;
 }
 
@@ -202,7 +191,8 @@ enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
 /* ---- gradient vectors ---- */
 
 static enum chex_status upload_jobs(struct cuda_engine *e, struct chex_error *err) {
-    struct gpu_report_job *jobs = chex_alloc_zeroed((size_t)e->net->bn_count, sizeof *jobs);
+    CHEX_AUTO_FREE struct gpu_report_job *jobs =
+        chex_alloc_zeroed((size_t)e->net->bn_count, sizeof *jobs);
     if (!jobs)
         return chex_error_memory(err, "cuda engine");
     for (int i = 0; i < e->net->bn_count; i++) {
@@ -215,7 +205,7 @@ static enum chex_status upload_jobs(struct cuda_engine *e, struct chex_error *er
                                           .channels = bn->channels,
                                           .pixels = buf->hw * buf->hw};
     }
-    return put_own(e, e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs, err);
+    return put(e, e->jobs, jobs, (size_t)e->net->bn_count * sizeof *jobs, err);
 }
 
 float *chex_cuda_grad_alloc(void *self) {
@@ -244,7 +234,7 @@ void chex_cuda_grad_free(void *self, float *grad) {
 static enum chex_status upload_loss(struct cuda_engine *e, struct chex_error *err) {
     const struct chex_loss_terms terms = chex_loss_terms_of(&e->config.loss);
     const size_t count = (size_t)e->net->classes * GPU_LABELS;
-    struct gpu_loss_factors *all = chex_alloc_zeroed(count, sizeof *all);
+    CHEX_AUTO_FREE struct gpu_loss_factors *all = chex_alloc_zeroed(count, sizeof *all);
     if (!all)
         return chex_error_memory(err, "cuda engine");
     for (size_t i = 0; i < count; i++) {
@@ -256,7 +246,7 @@ static enum chex_status upload_loss(struct cuda_engine *e, struct chex_error *er
     e->loss_terms.gamma_neg = (float)terms.gamma_neg;
     e->loss_terms.clip = (float)terms.clip;
     e->loss_terms.focused = terms.focused;
-    return put_own(e, (void *)(uintptr_t)e->loss_terms.factors, all, count * sizeof *all, err);
+    return put(e, (void *)(uintptr_t)e->loss_terms.factors, all, count * sizeof *all, err);
 }
 
 enum chex_status chex_cuda_state_clear(struct cuda_engine *e, struct chex_error *err) {
@@ -329,9 +319,6 @@ static enum chex_status enqueue_update(struct cuda_engine *e, const struct cuda_
 enum chex_status chex_cuda_update(void *self, const struct chex_update *update, const float *grad,
                                   struct chex_error *err) {
     struct cuda_engine *e = self;
-    if (!e->config.training)
-        return chex_error_set(err, CHEX_E_FAIL,
-                              "engine cuda: an update in an engine made for inference");
     if (!gpu_has_optim(update->optim))
         return chex_error_set(
             err, CHEX_E_USAGE,

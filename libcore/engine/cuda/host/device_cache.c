@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/hash.h"
@@ -60,51 +61,43 @@ static size_t checked(const char *data, size_t size, const char *kind, const cha
 
 char *gpu_cache_get(const char *folder, const char *kind, const char *key, size_t *size_out) {
     struct chex_error err = {0};
-    char *path = file_of(folder, kind, key), *data = NULL;
+    CHEX_AUTO_FREE char *path = file_of(folder, kind, key), *data = NULL;
     size_t size = 0, content_size = 0, from = 0;
     if (!path || access(path, F_OK) != 0)
-        goto out;
+        return NULL;
     if (chex_fs_read(path, FILE_LIMIT_BYTES, &data, &size, &err) != CHEX_OK)
         chex_debug("cache: %s", err.text);
     else if (!(from = checked(data, size, kind, key, &content_size)))
         chex_warn("cache: %s: damaged, or of another version: it is made again", path);
-out:
-    free(path);
-    if (!from) {
-        free(data);
+    if (!from)
         return NULL;
-    }
     memmove(data, data + from, content_size);
     data[content_size] = '\0';
     *size_out = content_size;
-    return data;
+    return CHEX_TAKE(data);
 }
 
 bool gpu_cache_put(const char *folder, const char *kind, const char *key, const char *content,
                    size_t size) {
     struct chex_error err = {0};
     const size_t key_size = strlen(key);
-    char *path = file_of(folder, kind, key), *data = malloc(HEAD_BYTES + key_size + size);
-    bool kept = false;
+    CHEX_AUTO_FREE char *path = file_of(folder, kind, key);
+    CHEX_AUTO_FREE char *data = malloc(HEAD_BYTES + key_size + size);
     if (!path || !data || size > FILE_LIMIT_BYTES - HEAD_BYTES - key_size)
-        goto out;
+        return false;
     const int head = snprintf(data, HEAD_BYTES, "chexnet-%s 1 %zu %zu %016llx\n", kind, key_size,
                               size, (unsigned long long)digest(key, content, size));
     memcpy(data + head, key, key_size);
     memcpy(data + head + key_size, content, size);
-    kept = chex_fs_mkdirs(folder, &err) == CHEX_OK &&
-           chex_fs_write(path, data, (size_t)head + key_size + size, &err) == CHEX_OK;
+    const bool kept = chex_fs_mkdirs(folder, &err) == CHEX_OK &&
+                      chex_fs_write(path, data, (size_t)head + key_size + size, &err) == CHEX_OK;
     if (!kept)
         chex_debug("cache: %s", err.text);
-out:
-    free(data);
-    free(path);
     return kept;
 }
 
 void gpu_cache_drop(const char *folder, const char *kind, const char *key) {
-    char *path = file_of(folder, kind, key);
+    CHEX_AUTO_FREE char *path = file_of(folder, kind, key);
     if (path && unlink(path) == 0)
         chex_debug("cache: %s: it cannot be used. It is made again.", path);
-    free(path);
 }
