@@ -70,34 +70,29 @@ static int by_local_rank(const void *pa, const void *pb) {
 /* Assigns the GPUs of one node. Sets *mine_out and *shared_out if this rank is on that node. */
 static enum chex_status assign_node(const struct message *all, int n, int32_t node, int rank,
                                     int *mine_out, bool *shared_out, struct chex_error *err) {
-    const struct message **sorted = chex_alloc_zeroed((size_t)n, sizeof *sorted);
-    struct chex_gpu_candidate *candidates = chex_alloc_zeroed((size_t)n, sizeof *candidates);
-    int *chosen = chex_alloc_zeroed((size_t)n, sizeof *chosen);
+    CHEX_AUTO_FREE const struct message **sorted = chex_alloc_zeroed((size_t)n, sizeof *sorted);
+    CHEX_AUTO_FREE struct chex_gpu_candidate *candidates =
+        chex_alloc_zeroed((size_t)n, sizeof *candidates);
+    CHEX_AUTO_FREE int *chosen = chex_alloc_zeroed((size_t)n, sizeof *chosen);
     int count = 0;
     bool share = true;
-    enum chex_status st = CHEX_OK;
     if (!sorted || !candidates || !chosen)
-        st = chex_error_memory(err, NULL);
-    for (int r = 0; st == CHEX_OK && r < n; r++)
+        return chex_error_memory(err, NULL);
+    for (int r = 0; r < n; r++)
         if (all[r].candidate.node == node && all[r].candidate.count > 0)
             sorted[count++] = &all[r];
-    if (st == CHEX_OK && count > 0) {
-        qsort((void *)(uintptr_t)sorted, (size_t)count, sizeof *sorted, by_local_rank);
-        for (int i = 0; i < count; i++) {
-            candidates[i] = sorted[i]->candidate;
-            share = share && sorted[i]->mps;
-        }
-        st = chex_gpu_assign(candidates, count, share, chosen, err);
+    qsort((void *)(uintptr_t)sorted, (size_t)count, sizeof *sorted, by_local_rank);
+    for (int i = 0; i < count; i++) {
+        candidates[i] = sorted[i]->candidate;
+        share = share && sorted[i]->mps;
     }
-    for (int i = 0; st == CHEX_OK && i < count; i++)
+    CHEX_TRY(chex_gpu_assign(candidates, count, share, chosen, err));
+    for (int i = 0; i < count; i++)
         if (candidates[i].rank == rank) {
             *mine_out = chosen[i];
             *shared_out = share;
         }
-    free((void *)(uintptr_t)sorted);
-    free(candidates);
-    free(chosen);
-    return st;
+    return CHEX_OK;
 }
 
 /* Every rank computes the assignment of every node, so all ranks fail together with one text. */

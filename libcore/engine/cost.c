@@ -5,8 +5,6 @@
  */
 #include "engine/cost.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "engine/lifetimes.h"
 
@@ -123,18 +121,13 @@ enum chex_status chex_net_cost(const struct chex_net *net, const struct chex_cos
                                struct chex_op_cost *costs_out, struct chex_error *err) {
     size_t ops = (size_t)net->op_count;
     struct model m = {.net = net, .shape = shape, .costs = costs_out};
-    m.hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *m.hw);
-    m.add = chex_alloc_zeroed(2 * ops, sizeof *m.add);
-    enum chex_status st = m.hw && m.add ? CHEX_OK : chex_error_memory(err, NULL);
-    if (st == CHEX_OK) {
-        m.side_add = m.add + ops;
-        st = chex_net_shapes(net, shape->image_size, m.hw, err);
-    }
-    if (st == CHEX_OK)
-        st = chex_gradient_adds(net, m.add, m.side_add, err);
-    if (st == CHEX_OK)
-        fill(&m);
-    free(m.hw);
-    free(m.add);
-    return st;
+    CHEX_AUTO_FREE int *hw = m.hw = chex_alloc_zeroed((size_t)net->buffer_count, sizeof *hw);
+    CHEX_AUTO_FREE bool *add = m.add = chex_alloc_zeroed(2 * ops, sizeof *add);
+    if (!hw || !add)
+        return chex_error_memory(err, NULL);
+    m.side_add = add + ops;
+    CHEX_TRY(chex_net_shapes(net, shape->image_size, hw, err));
+    CHEX_TRY(chex_gradient_adds(net, add, m.side_add, err));
+    fill(&m);
+    return CHEX_OK;
 }

@@ -104,13 +104,26 @@ void chex_engine_destroy(struct chex_engine *e) {
     free(e);
 }
 
+static enum chex_status check_part(const struct chex_engine *e, enum chex_state_part part,
+                                   struct chex_error *err) {
+    const struct chex_engine_config *c = &e->config;
+    if (part == CHEX_STATE_PARAMS || (c->training && (part != CHEX_STATE_EMA || c->ema_decay > 0)))
+        return CHEX_OK;
+    return chex_error_set(err, CHEX_E_FAIL, "engine %s: %s", e->impl->name,
+                          part == CHEX_STATE_EMA
+                              ? "it was made without a moving average"
+                              : "no optimiser moments: it was made for inference only");
+}
+
 enum chex_status chex_engine_set(struct chex_engine *e, enum chex_state_part part,
                                  const float *state, struct chex_error *err) {
+    CHEX_TRY(check_part(e, part, err));
     return e->impl->set(e->self, part, state, err);
 }
 
 enum chex_status chex_engine_get(struct chex_engine *e, enum chex_state_part part, float *state_out,
                                  struct chex_error *err) {
+    CHEX_TRY(check_part(e, part, err));
     return e->impl->get(e->self, part, state_out, err);
 }
 

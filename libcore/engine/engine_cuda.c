@@ -5,8 +5,6 @@
  */
 #include "engine/engine_cuda.h"
 
-#include <string.h>
-
 #include "base/module.h"
 #include "engine/engines.h"
 

@@ -3,7 +3,6 @@
  * Decisions and allocations at creation: tiles of each operation, placement of the buffers in
  * memory, scratch per thread. After this the engine allocates nothing.
  */
-#include <string.h>
 
 #include "base/alloc.h"
 #include "engine/cpu/cpu_fusion.h"

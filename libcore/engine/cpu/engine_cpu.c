@@ -147,25 +147,15 @@ static enum chex_status cpu_create(const struct chex_engine_config *config, void
     return chex_cpu_create(kernels, config, self_out, err);
 }
 
-static enum chex_status part_of(struct cpu_engine *e, enum chex_state_part part, float **part_out,
-                                struct chex_error *err) {
-    float *const parts[] = {e->param, e->moment[0], e->moment[1], e->ema};
-    if (!parts[part])
-        return chex_error_set(
-            err, CHEX_E_FAIL,
-            part == CHEX_STATE_EMA
-                ? "engine cpu: it was made without a moving average"
-                : "engine cpu: no optimiser state in an engine made for inference");
-    *part_out = parts[part];
-    return CHEX_OK;
+static float *part_of(struct cpu_engine *e, enum chex_state_part part) {
+    return (float *[]){e->param, e->moment[0], e->moment[1], e->ema}[part];
 }
 
 static enum chex_status cpu_set(void *self, enum chex_state_part part, const float *state,
                                 struct chex_error *err) {
+    (void)err;
     struct cpu_engine *e = self;
-    float *own = NULL;
-    CHEX_TRY(part_of(e, part, &own, err));
-    chex_cpu_from_rows(e->net, own, state);
+    chex_cpu_from_rows(e->net, part_of(e, part), state);
     if (part == CHEX_STATE_PARAMS)
         chex_cpu_pack(e);
     return CHEX_OK;
@@ -173,10 +163,9 @@ static enum chex_status cpu_set(void *self, enum chex_state_part part, const flo
 
 static enum chex_status cpu_get(void *self, enum chex_state_part part, float *state_out,
                                 struct chex_error *err) {
+    (void)err;
     struct cpu_engine *e = self;
-    float *own = NULL;
-    CHEX_TRY(part_of(e, part, &own, err));
-    chex_cpu_to_rows(e->net, state_out, own);
+    chex_cpu_to_rows(e->net, state_out, part_of(e, part));
     return CHEX_OK;
 }
 

@@ -5,7 +5,6 @@
  *
  * A work item is a run of channels, so one thread computes a sum, in pixel order.
  */
-#include <math.h>
 #include <string.h>
 
 #include "engine/ref/ref_ops.h"

@@ -29,17 +29,8 @@ static void reorder(const struct chex_net *net, float *to, const float *from, bo
     }
 }
 
-static enum chex_status part_of(struct cuda_engine *e, enum chex_state_part part, float **part_out,
-                                struct chex_error *err) {
-    float *const parts[] = {e->w, e->moment[0], e->moment[1], e->ema};
-    if (!parts[part])
-        return chex_error_set(
-            err, CHEX_E_FAIL,
-            part == CHEX_STATE_EMA
-                ? "engine cuda: it was made without a moving average"
-                : "engine cuda: no optimiser state in an engine made for inference");
-    *part_out = parts[part];
-    return CHEX_OK;
+static float *part_of(struct cuda_engine *e, enum chex_state_part part) {
+    return (float *[]){e->w, e->moment[0], e->moment[1], e->ema}[part];
 }
 
 static struct gpu_update update_of(const struct cuda_engine *e, enum chex_optim optim,
@@ -148,13 +139,11 @@ enum chex_status chex_cuda_set(void *self, enum chex_state_part part, const floa
                                struct chex_error *err) {
     struct cuda_engine *e = self;
     const size_t count = e->net->state_count;
-    float *to = NULL;
-    CHEX_TRY(part_of(e, part, &to, err));
     CHEX_AUTO_FREE float *own = chex_alloc_aligned(count, sizeof *own);
     if (!own)
         return chex_error_memory(err, "cuda engine");
     reorder(e->net, own, state, true);
-    CHEX_TRY(put(e, to, own, count * sizeof *own, err));
+    CHEX_TRY(put(e, part_of(e, part), own, count * sizeof *own, err));
     if (part == CHEX_STATE_PARAMS) {
         const struct gpu_update u = update_of(e, CHEX_ADAM, NULL);
         e->running_current = false;
@@ -178,9 +167,7 @@ static enum chex_status download(struct cuda_engine *e, const float *from, float
 
 enum chex_status chex_cuda_get(void *self, enum chex_state_part part, float *state_out,
                                struct chex_error *err) {
-    float *from = NULL;
-    CHEX_TRY(part_of(self, part, &from, err));
-    return download(self, from, state_out, err);
+    return download(self, part_of(self, part), state_out, err);
 }
 
 enum chex_status chex_cuda_grad_get(void *self, const float *grad, float *out,
