@@ -11,8 +11,6 @@
 
 #include <jerror.h>
 #include <jpeglib.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "image/grey.h"
 #include "image/image_format.h"

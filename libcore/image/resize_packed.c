@@ -6,7 +6,6 @@
  * input rows that it needs and that are not yet done. The results are in a ring of groups of four
  * rows. The ring has as many groups as one output row needs, so it stays in the cache.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "image/resize_private.h"

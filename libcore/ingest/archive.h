@@ -14,7 +14,6 @@
 #define CHEX_INGEST_ARCHIVE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"

@@ -24,7 +24,6 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/pool.h"
 #include "base/progress.h"
 #include "base/search.h"

@@ -7,7 +7,6 @@
  * the label file, and the time of each image file: it must not be newer than the manifest. Image
  * contents are not read.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

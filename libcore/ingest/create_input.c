@@ -3,7 +3,6 @@
  * The input of create: labels, splits, the file of each row, images that cannot be used, and the
  * layout of the shards. Every rank computes all of it for itself.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * The manifest of a new set: counts of each split from the label table, digests from the finished
  * shards, options from this run or, in reshard, from the input set.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

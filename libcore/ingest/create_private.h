@@ -15,7 +15,6 @@
 #ifndef CHEX_INGEST_CREATE_PRIVATE_H
 #define CHEX_INGEST_CREATE_PRIVATE_H
 
-#include "base/hash.h"
 #include "image/convert.h"
 #include "image/image.h"
 #include "image/resize.h"

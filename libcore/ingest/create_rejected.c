@@ -3,7 +3,6 @@
  * Writes the lists of rejected images as CSV with the columns image and reason: OUT/rejected.csv of
  * a complete set, and OUT.rejected.csv of a run that failed because of bad images.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

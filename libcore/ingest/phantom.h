@@ -15,7 +15,6 @@
 #ifndef CHEX_INGEST_PHANTOM_H
 #define CHEX_INGEST_PHANTOM_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"

@@ -10,7 +10,6 @@
 #include "ingest/spool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -12,7 +12,6 @@
 #ifndef CHEX_INGEST_TFRECORD_H
 #define CHEX_INGEST_TFRECORD_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -8,7 +8,6 @@
 #define CHEX_INPUT_CACHE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"

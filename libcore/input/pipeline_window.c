@@ -11,8 +11,6 @@
  */
 #include "input/pipeline_window.h"
 
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/thread.h"
 

@@ -12,7 +12,6 @@
  */
 #include "label/image_ids.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

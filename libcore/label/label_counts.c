@@ -5,7 +5,6 @@
 #include "label/label_counts.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "label/values.h"

@@ -9,7 +9,6 @@
 #include "label/labels.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"

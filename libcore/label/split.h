@@ -11,7 +11,6 @@
 #ifndef CHEX_LABEL_SPLIT_H
 #define CHEX_LABEL_SPLIT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,6 @@
  */
 #include "label/uncertain_policy.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #ifndef CHEX_LABEL_UNCERTAIN_POLICY_H
 #define CHEX_LABEL_UNCERTAIN_POLICY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"

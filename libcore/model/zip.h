@@ -9,7 +9,6 @@
 #ifndef CHEX_MODEL_ZIP_H
 #define CHEX_MODEL_ZIP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

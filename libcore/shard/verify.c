@@ -23,7 +23,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
 #include "label/label_counts.h"

@@ -5,7 +5,6 @@
  */
 #include <jansson.h>
 #include <png.h>
-#include <stdio.h>
 
 #include <jpeglib.h>
 #include <zlib.h>
