@@ -71,6 +71,11 @@ void *chex_alloc_map(size_t bytes) {
     return p + before;
 }
 
+void chex_alloc_free_all(void *const *pointers, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        free(pointers[i]);
+}
+
 void chex_mem_gap(void *p, size_t bytes) {
 #ifdef SANITIZED
     __asan_poison_memory_region(p, bytes);

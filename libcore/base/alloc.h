@@ -47,6 +47,11 @@ static inline void chex_alloc_auto_free(void *variable) {
     free(p);
 }
 
+/* Frees each of the pointers; NULL allowed: CHEX_FREE(s->labels, s->path, s). */
+#define CHEX_FREE(...)                                                                             \
+    chex_alloc_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void chex_alloc_free_all(void *const *pointers, size_t count);
+
 /* Peak resident set of this process (VmHWM) in bytes; 0 if unknown. */
 uint64_t chex_alloc_peak_rss_bytes(void);
 

@@ -156,13 +156,7 @@ enum chex_status chex_create_run(struct chex_create *c, chex_create_load_fn load
     result.seconds = chex_clock_s() - start;
     for (size_t r = 0; c->reasons && r < c->table->count; r++)
         free(c->reasons[r]);
-    free(c->reasons);
-    free(c->bad);
-    free(c->files);
-    free(c->split);
-    free(c->wanted);
-    free(c->packed);
-    free(c->archive_fault);
+    CHEX_FREE(c->reasons, c->bad, c->files, c->split, c->wanted, c->packed, c->archive_fault);
     chex_folder_close(c->folder);
     chex_layout_free(c->layout);
     chex_labels_free(c->table);

@@ -263,9 +263,7 @@ static void build_free(struct build *b) {
         chex_shard_abandon(b->jobs[j].writer);
         pthread_mutex_destroy(&b->jobs[j].lock);
     }
-    free(b->jobs);
-    free(b->first);
-    free(b->bad);
+    CHEX_FREE(b->jobs, b->first, b->bad);
     pthread_mutex_destroy(&b->lock);
 }
 

@@ -265,9 +265,7 @@ void chex_folder_close(struct chex_folder *f) {
         free_container(f->containers[i]);
     for (size_t i = 0; i < f->spool_count; i++)
         chex_spool_close(f->spools[i]);
-    free(f->containers);
-    free(f->spools);
-    free(f);
+    CHEX_FREE(f->containers, f->spools, f);
 }
 
 size_t chex_folder_count(const struct chex_folder *f) { return f->all.count; }

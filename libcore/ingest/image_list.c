@@ -40,9 +40,7 @@ struct making {
 
 static void release(struct making *m) {
     chex_image_list_destroy(m->list);
-    free(m->noted);
-    free(m->names);
-    free(m->results);
+    CHEX_FREE(m->noted, m->names, m->results);
 }
 
 static enum chex_status no_memory(struct chex_error *err) {
@@ -480,9 +478,5 @@ void chex_image_list_destroy(struct chex_image_list *l) {
     for (size_t i = 0; i < l->folder_count; i++)
         chex_folder_close(l->folders[i]);
     chex_folder_close(l->folder);
-    free(l->folders);
-    free(l->owned);
-    free(l->archives);
-    free(l->images);
-    free(l);
+    CHEX_FREE(l->folders, l->owned, l->archives, l->images, l);
 }

@@ -195,10 +195,7 @@ static enum chex_status describe(const struct relabel *r, const uint64_t sum[2],
     CHEX_TRY(chex_fs_read(r->o->create.labels, CHEX_LABELS_MAX_BYTES, &text, &bytes, err));
     chex_manifest_source_digest(sum, text, bytes, digest);
     chex_hash128_hex(text, bytes, labels_digest);
-    free(m->source_digest);
-    free(m->labels_digest);
-    free(m->label_format);
-    free(m->uncertain);
+    CHEX_FREE(m->source_digest, m->labels_digest, m->label_format, m->uncertain);
     m->source_digest = strdup(digest);
     m->labels_digest = strdup(labels_digest);
     m->label_format = strdup(r->table->format);

@@ -62,10 +62,7 @@ static void free_writer(struct chex_spool_writer *w) {
         free(w->entries[i].reason);
     }
     pthread_mutex_destroy(&w->lock);
-    free(w->entries);
-    free(w->path);
-    free(w->temp);
-    free(w);
+    CHEX_FREE(w->entries, w->path, w->temp, w);
 }
 
 void chex_spool_abandon(struct chex_spool_writer *w) {
@@ -210,11 +207,7 @@ void chex_spool_close(struct chex_spool *s) {
         return;
     if (s->fd >= 0)
         close(s->fd);
-    free(s->rows);
-    free(s->checksums);
-    free(s->index);
-    free(s->path);
-    free(s);
+    CHEX_FREE(s->rows, s->checksums, s->index, s->path, s);
 }
 
 size_t chex_spool_count(const struct chex_spool *s) { return s->count; }

@@ -329,15 +329,8 @@ static bool allocate_slot(const struct chex_pipeline_config *c, struct slot *s) 
 }
 
 static void free_slot(struct slot *s) {
-    free(s->pixels);
-    free(s->stored);
-    free(s->crops);
-    free(s->labels);
-    free(s->rows);
-    free(s->wanted);
-    free(s->places);
-    free(s->prefetch);
-    free(s->sums);
+    CHEX_FREE(s->pixels, s->stored, s->crops, s->labels, s->rows, s->wanted, s->places, s->prefetch,
+              s->sums);
 }
 
 static bool allocate_orders(struct new_pipeline *p) {
@@ -418,11 +411,7 @@ static void destroy(void *self) {
     pthread_cond_destroy(&p->ready);
     pthread_cond_destroy(&p->freed);
     pthread_mutex_destroy(&p->lock);
-    free(p->order_scratch);
-    free(p->given);
-    free(p->slots);
-    free(p->workers);
-    free(p);
+    CHEX_FREE(p->order_scratch, p->given, p->slots, p->workers, p);
 }
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,

@@ -172,11 +172,7 @@ static bool allocate_records(const struct old_pipeline *p, size_t capacity, stru
     return r->pixels && r->labels && r->rows;
 }
 
-static void free_records(struct records *r) {
-    free(r->pixels);
-    free(r->labels);
-    free(r->rows);
-}
+static void free_records(struct records *r) { CHEX_FREE(r->pixels, r->labels, r->rows); }
 
 static uint64_t ring_bytes(const struct chex_pipeline_config *c) {
     const uint64_t pixels = (uint64_t)c->image_size * (uint64_t)c->image_size;
@@ -213,10 +209,7 @@ static void destroy(void *self) {
     pthread_cond_destroy(&p->ready);
     pthread_cond_destroy(&p->freed);
     pthread_mutex_destroy(&p->lock);
-    free(p->streams);
-    free(p->scratch);
-    free(p->lane);
-    free(p);
+    CHEX_FREE(p->streams, p->scratch, p->lane, p);
 }
 
 static enum chex_status create(const struct chex_pipeline_config *c, struct chex_reader *reader,

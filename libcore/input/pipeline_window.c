@@ -226,11 +226,5 @@ void chex_window_destroy(struct chex_window *w) {
     pthread_cond_destroy(&w->emptied);
     pthread_cond_destroy(&w->loaded);
     pthread_mutex_destroy(&w->lock);
-    free(w->buffers);
-    free(w->rows);
-    free(w->places);
-    free(w->slots);
-    free(w->given);
-    free(w->lane);
-    free(w);
+    CHEX_FREE(w->buffers, w->rows, w->places, w->slots, w->given, w->lane, w);
 }

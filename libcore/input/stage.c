@@ -321,7 +321,5 @@ void chex_stage_destroy(struct chex_stage *s) {
         free(s->wanted[i]);
     free(s->wanted);
     chex_manifest_free(s->manifest);
-    free(s->buffer);
-    free(s->path);
-    free(s);
+    CHEX_FREE(s->buffer, s->path, s);
 }

@@ -53,9 +53,7 @@ struct layout {
 
 static void release(struct layout *l) {
     chex_label_flags_release(&l->flags);
-    free(l->class_names);
-    free(l->class_of);
-    free(l->spec);
+    CHEX_FREE(l->class_names, l->class_of, l->spec);
 }
 
 /* Returns the name of the column that has the role's own name; NULL if there is none. */

@@ -37,13 +37,7 @@ void chex_labels_free(struct chex_label_table *t) {
         next = b->next;
         free(b);
     }
-    free(store);
-    free(t->rows);
-    free(t->label_block);
-    free(t->class_block);
-    free(t->text);
-    free(t->path);
-    free(t);
+    CHEX_FREE(store, t->rows, t->label_block, t->class_block, t->text, t->path, t);
 }
 
 const char *chex_labels_copy(struct chex_label_table *t, const char *text, size_t size) {

@@ -303,11 +303,7 @@ enum chex_status chex_net_create(const char *model, int classes, struct chex_net
 void chex_net_destroy(struct chex_net *net) {
     if (!net)
         return;
-    free(net->ops);
-    free(net->buffers);
-    free(net->bns);
-    free(net->params);
-    free(net);
+    CHEX_FREE(net->ops, net->buffers, net->bns, net->params, net);
 }
 
 static void name_member(int k, const char *name, char out[CHEX_NET_NAME_BYTES]) {

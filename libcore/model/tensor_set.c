@@ -73,9 +73,7 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
 void chex_tensor_set_release(struct chex_tensor_set *set) {
     for (size_t i = 0; i < set->count; i++)
         free(set->tensors[i].name);
-    free(set->tensors);
-    free(set->path);
-    free(set->bytes);
+    CHEX_FREE(set->tensors, set->path, set->bytes);
     *set = (struct chex_tensor_set){0};
 }
 

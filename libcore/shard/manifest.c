@@ -35,19 +35,10 @@ void chex_manifest_free(struct chex_manifest *m) {
         struct chex_manifest_split *split = &m->splits[s];
         for (size_t i = 0; split->shards && i < split->shard_count; i++)
             free(split->shards[i].file);
-        free(split->shards);
-        free(split->positives);
-        free(split->uncertain);
+        CHEX_FREE(split->shards, split->positives, split->uncertain);
     }
-    free(m->resize);
-    free(m->tool_version);
-    free(m->label_format);
-    free(m->uncertain);
-    free(m->split_mode);
-    free(m->png16);
-    free(m->source_digest);
-    free(m->labels_digest);
-    free(m);
+    CHEX_FREE(m->resize, m->tool_version, m->label_format, m->uncertain, m->split_mode, m->png16,
+              m->source_digest, m->labels_digest, m);
 }
 
 void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size_t bytes,

@@ -189,10 +189,8 @@ enum chex_status chex_near_search(const struct chex_near_image *images, size_t c
     struct search s = {
         .images = images, .count = count, .bits = bits, .radius = bits / PARTS, .found = pairs_out};
     const enum chex_status st = search(&s, err);
-    for (int part = 0; part < PARTS; part++) {
-        free(s.part[part].start);
-        free(s.part[part].image);
-    }
+    for (int part = 0; part < PARTS; part++)
+        CHEX_FREE(s.part[part].start, s.part[part].image);
     free(s.masks);
     return st;
 }
@@ -311,8 +309,6 @@ enum chex_status chex_near_audit(const char *const *dirs, size_t dir_count, int 
 void chex_near_release(struct chex_near_audit *a) {
     for (size_t g = 0; g < a->group_count; g++)
         chex_set_close(a->groups[g].set);
-    free(a->groups);
-    free(a->images);
-    free(a->found.pairs);
+    CHEX_FREE(a->groups, a->images, a->found.pairs);
     *a = (struct chex_near_audit){0};
 }

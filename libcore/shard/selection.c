@@ -19,10 +19,7 @@
 enum { PIECE_ROWS = 64, MOST_USES = 1000, NO_PART = -2 };
 
 static void release_map(struct chex_row_map *m) {
-    free(m->first);
-    free(m->source);
-    free(m->shard);
-    free(m->in_shard);
+    CHEX_FREE(m->first, m->source, m->shard, m->in_shard);
 }
 
 void chex_selection_destroy(struct chex_selection *s) {
@@ -41,13 +38,8 @@ void chex_selection_destroy(struct chex_selection *s) {
         release_map(&s->map[k]);
     chex_sources_release(&s->sources);
     chex_where_free(s->where);
-    free(s->source);
-    free(s->class_names);
-    free(s->source_digest);
-    free(s->policies);
-    free(s->uncertain_target);
-    free(s->keep);
-    free(s);
+    CHEX_FREE(s->source, s->class_names, s->source_digest, s->policies, s->uncertain_target,
+              s->keep, s);
 }
 
 /* ---- the sets ---- */

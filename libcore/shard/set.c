@@ -27,13 +27,8 @@ void chex_set_close(struct chex_set *set) {
     free(set->labels);
     for (int i = 0; set->class_names && i < set->classes; i++)
         free(set->class_names[i]);
-    free(set->class_names);
-    free(set->shards);
-    free(set->first);
-    free(set->source_digest);
-    free(set->resize);
-    free(set->dir);
-    free(set);
+    CHEX_FREE(set->class_names, set->shards, set->first, set->source_digest, set->resize, set->dir,
+              set);
 }
 
 void chex_sets_close(struct chex_set *(*sets)[CHEX_SPLIT_COUNT]) {

@@ -387,21 +387,9 @@ void chex_shard_close(struct chex_shard *s) {
     if (s->fd >= 0)
         close(s->fd);
     chex_h5_free_texts(s->class_names, s->class_count);
-    free(s->resize);
-    free(s->split);
-    free(s->source_digest);
-    free(s->tool_version);
-    free(s->labels);
-    free(s->image_ids);
-    free(s->patient_ids);
-    free(s->study_ids);
-    free(s->original);
-    free(s->view);
-    free(s->sex);
-    free(s->age);
-    free(s->checksum);
-    free(s->path);
-    free(s);
+    CHEX_FREE(s->resize, s->split, s->source_digest, s->tool_version, s->labels, s->image_ids,
+              s->patient_ids, s->study_ids, s->original, s->view, s->sex, s->age, s->checksum,
+              s->path, s);
 }
 
 const char *chex_shard_path(const struct chex_shard *s) { return s->path; }

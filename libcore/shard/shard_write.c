@@ -169,13 +169,7 @@ struct columns {
 };
 
 static void columns_free(struct columns *c) {
-    free(c->label);
-    free(c->image);
-    free(c->patient);
-    free(c->study);
-    free(c->view);
-    free(c->sex);
-    free(c->age);
+    CHEX_FREE(c->label, c->image, c->patient, c->study, c->view, c->sex, c->age);
 }
 
 static bool columns_fill(const struct chex_shard_writer *w, struct columns *c) {
@@ -302,9 +296,5 @@ void chex_shard_abandon(struct chex_shard_writer *w) {
         close(w->fd);
         unlink(w->temp);
     }
-    free(w->checksums);
-    free(w->original);
-    free(w->path);
-    free(w->temp);
-    free(w);
+    CHEX_FREE(w->checksums, w->original, w->path, w->temp, w);
 }

@@ -566,8 +566,6 @@ void chex_cuda_plan_release(struct cuda_engine *e) {
         if (k->algo && k->algo->release)
             k->algo->release(k->state);
     }
-    free(e->ops);
-    free(e->bufs);
-    free(e->running_inv);
+    CHEX_FREE(e->ops, e->bufs, e->running_inv);
     cudaFree(e->arena);
 }

@@ -135,11 +135,7 @@ struct keys {
     int *of; /* key of forward and backward of each operation; -1: it has no algorithm */
 };
 
-static void keys_release(struct keys *k) {
-    free(k->first);
-    free(k->text);
-    free(k->of);
-}
+static void keys_release(struct keys *k) { CHEX_FREE(k->first, k->text, k->of); }
 
 static void add_key(struct keys *k, const struct cuda_engine *e, struct direction d) {
     int *at = &k->of[2 * d.op + d.backward];
