@@ -37,30 +37,27 @@ static uint64_t tiles(uint32_t x0, uint32_t x1, uint32_t tile_x0, uint32_t tile)
     return ((uint64_t)x1 - tile_x0 + tile - 1) / tile;
 }
 
+/* The error of a stream that is not valid. */
+#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, name, __VA_ARGS__)
+
 static enum chex_status check_header(const struct header *h, const char *name,
                                      const struct chex_j2k_frame *f, struct chex_error *err) {
     if (h->components != 1)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: JPEG 2000 with %u components, expected 1 (grey)", name,
-                              h->components);
+        return BAD("JPEG 2000 with %u components, expected 1 (grey)", h->components);
     if (h->x1 <= h->x0 || h->y1 <= h->y0 || h->x1 - h->x0 != (uint32_t)f->width ||
         h->y1 - h->y0 != (uint32_t)f->height || h->step_x != 1 || h->step_y != 1)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: the JPEG 2000 image has another size than the %d x %d pixels "
-                              "of Columns and Rows",
-                              name, f->width, f->height);
+        return BAD(
+            "the JPEG 2000 image has another size than the %d x %d pixels of Columns and Rows",
+            f->width, f->height);
     if (h->bits > 16 || h->is_signed != f->is_signed)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: JPEG 2000 with %u bits, %s; expected at most 16, %s as "
-                              "PixelRepresentation says",
-                              name, h->bits, h->is_signed ? "signed" : "unsigned",
-                              f->is_signed ? "signed" : "unsigned");
+        return BAD(
+            "JPEG 2000 with %u bits, %s; expected at most 16, %s as PixelRepresentation says",
+            h->bits, h->is_signed ? "signed" : "unsigned", f->is_signed ? "signed" : "unsigned");
     const uint64_t across = tiles(h->x0, h->x1, h->tile_x0, h->tile_width);
     const uint64_t down = tiles(h->y0, h->y1, h->tile_y0, h->tile_height);
     if (across == 0 || down == 0 || across * down > CHEX_J2K_MAX_TILES)
-        return chex_error_set(
-            err, CHEX_E_DATA, "%s: JPEG 2000 with %llu x %llu tiles, expected 1 to %d in all", name,
-            (unsigned long long)across, (unsigned long long)down, CHEX_J2K_MAX_TILES);
+        return BAD("JPEG 2000 with %llu x %llu tiles, expected 1 to %d in all",
+                   (unsigned long long)across, (unsigned long long)down, CHEX_J2K_MAX_TILES);
     return CHEX_OK;
 }
 
@@ -197,10 +194,9 @@ static enum chex_status store(const opj_image_t *image, const char *name,
         return chex_error_set(err, CHEX_E_DATA, "%s: OpenJPEG decoded another size", name);
     for (size_t i = 0; i < pixels; i++) {
         if (c->data[i] < low || c->data[i] > high)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: the JPEG 2000 image has the value %d, which does not fit "
-                                  "into the %u bits of BitsStored",
-                                  name, c->data[i], f->bits);
+            return BAD("the JPEG 2000 image has the value %d, which does not fit into the %u bits "
+                       "of BitsStored",
+                       c->data[i], f->bits);
         samples_out[i] = (uint16_t)((unsigned)c->data[i] & ((1u << f->bits) - 1));
     }
     return CHEX_OK;
@@ -218,8 +214,7 @@ enum chex_status chex_j2k_decode(const uint8_t *data, size_t size, const char *n
     enum chex_status st =
         decode(&source, &fault, &image)
             ? store(image, name, frame, samples_out, err)
-            : chex_error_set(err, CHEX_E_DATA, "%s: OpenJPEG: %s", name,
-                             fault.text[0] ? fault.text : "the codestream cannot be decoded");
+            : BAD("OpenJPEG: %s", fault.text[0] ? fault.text : "the codestream cannot be decoded");
     opj_image_destroy(image);
     return st;
 }

@@ -136,6 +136,10 @@ struct reader {
     struct chex_error *err;
 };
 
+/* The error of a file that is not valid. */
+#define BAD(r, format, ...)                                                                        \
+    chex_error_set((r)->err, CHEX_E_DATA, "%s: " format, (r)->path, __VA_ARGS__)
+
 static bool hash_matches(hid_t at, const char *name, const void *data, size_t bytes) {
     uint64_t want = 0;
     CHEX_AUTO(chex_h5_close_at) hid_t attr = H5Aopen(at, name, H5P_DEFAULT);
@@ -163,8 +167,7 @@ static enum chex_status check_shape(const struct reader *r, const char *where, h
         append(want, sizeof want, i, (unsigned long long)p->dims[i]);
     if (same)
         return CHEX_OK;
-    return chex_error_set(r->err, CHEX_E_DATA, "%s: %s has shape [%s], expected [%s]", r->path,
-                          where, got, want);
+    return BAD(r, "%s has shape [%s], expected [%s]", where, got, want);
 }
 
 /* Whether a compact dataset holds fewer bytes than its shape needs. One flipped bit turns a
@@ -179,17 +182,14 @@ static enum chex_status get_values(const struct reader *r, const char *where, hi
                                    hid_t space, const struct chex_param *p, float *values) {
     const size_t bytes = p->count * sizeof *values;
     if (H5Tequal(type, H5T_IEEE_F32LE) <= 0)
-        return chex_error_set(r->err, CHEX_E_DATA, "%s: %s is not little-endian 32-bit float",
-                              r->path, where);
+        return BAD(r, "%s is not little-endian 32-bit float", where);
     CHEX_TRY(check_shape(r, where, space, p));
     if (is_cut(set, bytes))
-        return chex_error_set(r->err, CHEX_E_DATA, "%s: %s is damaged: its data is cut short",
-                              r->path, where);
+        return BAD(r, "%s is damaged: its data is cut short", where);
     CHEX_TRY(CHEX_H5(H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
                      CHEX_E_DATA, r->err, "%s: %s", r->path, where));
     if (!hash_matches(set, "xxh3", values, bytes))
-        return chex_error_set(r->err, CHEX_E_DATA,
-                              "%s: %s is damaged: its bytes do not match its xxh3", r->path, where);
+        return BAD(r, "%s is damaged: its bytes do not match its xxh3", where);
     return CHEX_OK;
 }
 
@@ -198,7 +198,7 @@ static enum chex_status get_param(const struct reader *r, hid_t group, const cha
     char where[CHEX_NET_NAME_BYTES + 32];
     snprintf(where, sizeof where, "dataset /%s/%s", group_name, p->name);
     if (H5Lexists(group, p->name, H5P_DEFAULT) == 0)
-        return chex_error_set(r->err, CHEX_E_DATA, "%s: no %s", r->path, where);
+        return BAD(r, "no %s", where);
     CHEX_AUTO(chex_h5_close_at) hid_t set = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(set = H5Dopen2(group, p->name, H5P_DEFAULT), CHEX_E_DATA, r->err, "%s: %s",
                      r->path, where));
@@ -210,8 +210,7 @@ static enum chex_status get_param(const struct reader *r, hid_t group, const cha
 static enum chex_status get_part(const struct reader *r, const char *name, bool optional,
                                  const struct chex_net *net, float **state_out) {
     if (H5Lexists(r->file, name, H5P_DEFAULT) <= 0)
-        return optional ? CHEX_OK
-                        : chex_error_set(r->err, CHEX_E_DATA, "%s: no group /%s", r->path, name);
+        return optional ? CHEX_OK : BAD(r, "no group /%s", name);
     CHEX_AUTO(chex_h5_close_at) hid_t group = H5I_INVALID_HID;
     CHEX_TRY(CHEX_H5(group = H5Gopen2(r->file, name, H5P_DEFAULT), CHEX_E_DATA, r->err,
                      "%s: group /%s", r->path, name));
@@ -232,14 +231,12 @@ static enum chex_status check_format(const struct reader *r) {
                               r->path);
     CHEX_TRY(chex_h5_read_text(r->file, "format", r->path, &format, r->err));
     if (strcmp(format, format_name) != 0)
-        return chex_error_set(r->err, CHEX_E_DATA,
-                              "%s: not a checkpoint: its format is '%.64s', expected '%s'", r->path,
-                              format, format_name);
+        return BAD(r, "not a checkpoint: its format is '%.64s', expected '%s'", format,
+                   format_name);
     CHEX_TRY(chex_h5_read_i64(r->file, "version", r->path, &version, r->err));
     if (version != VERSION)
-        return chex_error_set(r->err, CHEX_E_DATA,
-                              "%s: version %lld of the checkpoint format, this build reads %d",
-                              r->path, (long long)version, (int)VERSION);
+        return BAD(r, "version %lld of the checkpoint format, this build reads %d",
+                   (long long)version, (int)VERSION);
     return CHEX_OK;
 }
 
@@ -248,9 +245,7 @@ static enum chex_status check_class_names(const struct reader *r, const struct c
     for (int i = 0; i < c->classes; i++) {
         json_auto_t *text = json_string(c->class_names[i]);
         if (!text || !c->class_names[i][0])
-            return chex_error_set(r->err, CHEX_E_DATA,
-                                  "%s: the name of finding %d is damaged (expected UTF-8 text)",
-                                  r->path, i);
+            return BAD(r, "the name of finding %d is damaged (expected UTF-8 text)", i);
     }
     return CHEX_OK;
 }
@@ -264,8 +259,7 @@ static enum chex_status get_head(const struct reader *r, struct chex_checkpoint 
     snprintf(c->model, sizeof c->model, "%.*s", (int)sizeof c->model - 1, model);
     CHEX_TRY(chex_h5_read_i64(r->file, "image_size", r->path, &size, r->err));
     if (size < 1 || size > MAX_IMAGE_PX)
-        return chex_error_set(r->err, CHEX_E_DATA, "%s: image_size %lld, expected 1 to %d", r->path,
-                              (long long)size, (int)MAX_IMAGE_PX);
+        return BAD(r, "image_size %lld, expected 1 to %d", (long long)size, (int)MAX_IMAGE_PX);
     c->image_size = (int)size;
     CHEX_TRY(chex_h5_read_texts(r->file, "classes", r->path, &c->class_names, &classes, r->err));
     c->classes = (int)classes;

@@ -53,6 +53,9 @@ void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size
 /* ---- reading ----
  * `where` is the JSON object in error texts: "DIR/manifest.json" or "...: splits.train". */
 
+/* The error of a manifest that is not valid. */
+#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, where, __VA_ARGS__)
+
 static enum chex_status get(const json_t *object, const char *where, const char *key, int type,
                             json_t **out, struct chex_error *err) {
     static const char *const kinds[] = {[JSON_OBJECT] = "an object",
@@ -61,9 +64,9 @@ static enum chex_status get(const json_t *object, const char *where, const char 
                                         [JSON_INTEGER] = "an integer"};
     json_t *value = json_object_get(object, key);
     if (!value)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no '%s'", where, key);
+        return BAD("no '%s'", key);
     if ((int)json_typeof(value) != type)
-        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is not %s", where, key, kinds[type]);
+        return BAD("'%s' is not %s", key, kinds[type]);
     *out = value;
     return CHEX_OK;
 }
@@ -74,8 +77,7 @@ static enum chex_status get_count(const json_t *object, const char *where, const
     CHEX_TRY(get(object, where, key, JSON_INTEGER, &value, err));
     json_int_t n = json_integer_value(value);
     if (n < 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is %lld, expected 0 or more", where, key,
-                              (long long)n);
+        return BAD("'%s' is %lld, expected 0 or more", key, (long long)n);
     *out = (size_t)n;
     return CHEX_OK;
 }
@@ -95,7 +97,7 @@ static enum chex_status get_hex(const json_t *object, const char *where, const c
     CHEX_TRY(get(object, where, key, JSON_STRING, &value, err));
     *out = strtoull(json_string_value(value), &end, 16);
     if (json_string_length(value) != 16 || *end)
-        return chex_error_set(err, CHEX_E_DATA, "%s: '%s' is not 16 hex digits", where, key);
+        return BAD("'%s' is not 16 hex digits", key);
     return CHEX_OK;
 }
 
@@ -105,8 +107,7 @@ static enum chex_status read_classes(const json_t *root, const char *where, stru
     CHEX_TRY(get(root, where, "classes", JSON_ARRAY, &list, err));
     size_t n = json_array_size(list);
     if (n < 1 || n > CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu findings, expected 1 to %d", where, n,
-                              (int)CHEX_MAX_CLASSES);
+        return BAD("%zu findings, expected 1 to %d", n, (int)CHEX_MAX_CLASSES);
     m->classes = calloc(n, sizeof *m->classes);
     if (!m->classes)
         return chex_error_memory(err, "%s", where);
@@ -114,7 +115,7 @@ static enum chex_status read_classes(const json_t *root, const char *where, stru
     for (size_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name)
-            return chex_error_set(err, CHEX_E_DATA, "%s: finding %zu is not text", where, i);
+            return BAD("finding %zu is not text", i);
         if (!(m->classes[i] = strdup(name)))
             return chex_error_memory(err, "%s", where);
     }
@@ -149,12 +150,10 @@ static enum chex_status read_shard(const json_t *item, const char *where,
         return chex_error_set(err, CHEX_E_DATA, "%s: a shard is not an object", where);
     CHEX_TRY(get_text(item, where, "file", &shard->file, err));
     if (!is_inside_folder(shard->file))
-        return chex_error_set(err, CHEX_E_DATA, "%s: file '%.200s' is not inside the folder", where,
-                              shard->file);
+        return BAD("file '%.200s' is not inside the folder", shard->file);
     CHEX_TRY(get_count(item, where, "rows", &shard->rows, err));
     CHEX_TRY(get_hex(item, where, "digest", &shard->digest, err));
-    return shard->rows ? CHEX_OK
-                       : chex_error_set(err, CHEX_E_DATA, "%s: %s: 0 rows", where, shard->file);
+    return shard->rows ? CHEX_OK : BAD("%s: 0 rows", shard->file);
 }
 
 static enum chex_status refuse_twice(const struct chex_manifest_split *split, const char *where,
@@ -168,8 +167,7 @@ static enum chex_status refuse_twice(const struct chex_manifest_split *split, co
     qsort(files, n, sizeof *files, chex_text_compare);
     for (size_t i = 1; i < n; i++)
         if (strcmp(files[i], files[i - 1]) == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: shard %.200s is listed twice", where,
-                                  files[i]);
+            return BAD("shard %.200s is listed twice", files[i]);
     return CHEX_OK;
 }
 
@@ -194,8 +192,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
     }
     CHEX_TRY(refuse_twice(split, where, err));
     if (rows != split->rows)
-        return chex_error_set(err, CHEX_E_DATA, "%s: rows is %zu, but its shards have %zu", where,
-                              split->rows, rows);
+        return BAD("rows is %zu, but its shards have %zu", split->rows, rows);
     return CHEX_OK;
 }
 
@@ -210,10 +207,7 @@ static enum chex_status read_splits(const json_t *root, const char *where, struc
         while (s < CHEX_SPLIT_COUNT && strcmp(chex_split_names[s], key) != 0)
             s++;
         if (s == CHEX_SPLIT_COUNT || !json_is_object(value))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: split '%.60s': expected an object named train, val, test or "
-                                  "all",
-                                  where, key);
+            return BAD("split '%.60s': expected an object named train, val, test or all", key);
         char inner[CHEX_ERROR_TEXT_BYTES];
         snprintf(inner, sizeof inner, "%.400s: splits.%.40s", where, key);
         CHEX_TRY(read_split(value, inner, m, &m->splits[s], err));
@@ -227,17 +221,16 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
         return chex_error_set(err, CHEX_E_DATA, "%s: not a JSON object", where);
     const char *name = json_string_value(json_object_get(root, "schema"));
     if (!name || strcmp(name, schema) != 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: 'schema' is not \"%s\"", where, schema);
+        return BAD("'schema' is not \"%s\"", schema);
     size_t version = 0, size = 0, seed = 0;
     CHEX_TRY(get_count(root, where, "version", &version, err));
     if (version != CHEX_MANIFEST_VERSION)
-        return chex_error_set(err, CHEX_E_DATA, "%s: version %zu, this program reads version %d%s",
-                              where, version, (int)CHEX_MANIFEST_VERSION,
-                              version > CHEX_MANIFEST_VERSION ? ": a newer chexnet wrote it" : "");
+        return BAD("version %zu, this program reads version %d%s", version,
+                   (int)CHEX_MANIFEST_VERSION,
+                   version > CHEX_MANIFEST_VERSION ? ": a newer chexnet wrote it" : "");
     CHEX_TRY(get_count(root, where, "size", &size, err));
     if (size < 1 || size > CHEX_SHARD_MAX_SIZE_PX)
-        return chex_error_set(err, CHEX_E_DATA, "%s: size is %zu px, expected 1 to %d", where, size,
-                              (int)CHEX_SHARD_MAX_SIZE_PX);
+        return BAD("size is %zu px, expected 1 to %d", size, (int)CHEX_SHARD_MAX_SIZE_PX);
     m->size = (int)size;
     CHEX_TRY(get_count(root, where, "seed", &seed, err));
     m->seed = seed;

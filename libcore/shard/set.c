@@ -69,34 +69,28 @@ static enum chex_status compare_with_manifest(const struct chex_set *set,
                                               const struct chex_shard *s, const char *split,
                                               size_t rows, uint64_t digest,
                                               struct chex_error *err) {
-    const char *path = chex_shard_path(s);
+#define DIFFERS(format, ...)                                                                       \
+    chex_error_set(err, CHEX_E_DATA, "%s: " format, chex_shard_path(s), __VA_ARGS__)
     if (chex_shard_rows(s) != rows)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu rows, the manifest says %zu", path,
-                              chex_shard_rows(s), rows);
+        return DIFFERS("%zu rows, the manifest says %zu", chex_shard_rows(s), rows);
     if (chex_shard_size(s) != set->size)
-        return chex_error_set(err, CHEX_E_DATA, "%s: images of %d px, the manifest says %d", path,
-                              chex_shard_size(s), set->size);
+        return DIFFERS("images of %d px, the manifest says %d", chex_shard_size(s), set->size);
     if (chex_shard_classes(s) != set->classes)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %d findings, the manifest says %d", path,
-                              chex_shard_classes(s), set->classes);
+        return DIFFERS("%d findings, the manifest says %d", chex_shard_classes(s), set->classes);
     for (int c = 0; c < set->classes; c++)
         if (strcmp(chex_shard_class(s, c), set->class_names[c]) != 0)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: finding %d is '%.60s', the manifest says '%.60s'", path, c,
-                                  chex_shard_class(s, c), set->class_names[c]);
+            return DIFFERS("finding %d is '%.60s', the manifest says '%.60s'", c,
+                           chex_shard_class(s, c), set->class_names[c]);
     if (strcmp(chex_shard_resize(s), set->resize) != 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: resized by '%.60s', the manifest says '%.60s'",
-                              path, chex_shard_resize(s), set->resize);
+        return DIFFERS("resized by '%.60s', the manifest says '%.60s'", chex_shard_resize(s),
+                       set->resize);
     if (strcmp(chex_shard_split(s), split) != 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: of split '%.60s', the manifest says '%s'",
-                              path, chex_shard_split(s), split);
+        return DIFFERS("of split '%.60s', the manifest says '%s'", chex_shard_split(s), split);
     if (chex_shard_digest(s) != digest)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: digest %016llx, the manifest says %016llx: changed since the "
-                              "set was made",
-                              path, (unsigned long long)chex_shard_digest(s),
-                              (unsigned long long)digest);
+        return DIFFERS("digest %016llx, the manifest says %016llx: changed since the set was made",
+                       (unsigned long long)chex_shard_digest(s), (unsigned long long)digest);
     return CHEX_OK;
+#undef DIFFERS
 }
 
 /* Opens the shard that the manifest lists as `listed` in `split`, and compares the two. */
