@@ -140,6 +140,17 @@ const char *chex_fs_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+void chex_fs_close_at(const int *fd) {
+    if (*fd >= 0)
+        close(*fd);
+}
+
+void chex_fs_closedir_at(void *dir) {
+    DIR *d = *(DIR **)dir;
+    if (d)
+        closedir(d);
+}
+
 size_t chex_fs_pread(int fd, void *data, size_t size, uint64_t at) {
     size_t done = 0;
     errno = 0;

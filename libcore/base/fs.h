@@ -62,6 +62,11 @@ char *chex_fs_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 enum chex_status chex_fs_open(const char *path, int *fd_out, uint64_t *size_out,
                               struct chex_error *err);
 
+/* For CHEX_AUTO: close a file, unless fd is -1; and what a DIR pointer refers to, unless it is
+ * NULL. */
+void chex_fs_close_at(const int *fd);
+void chex_fs_closedir_at(void *dir);
+
 /* pread and pwrite of `size` bytes. They go on after a signal and after a part. Return the bytes
  * that were transferred. If these are fewer than `size`, errno is 0 at the end of the file and the
  * reason otherwise. */

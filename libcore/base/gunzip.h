@@ -19,6 +19,7 @@ struct chex_gunzip;
 enum chex_status chex_gunzip_open(int fd, bool portable, struct chex_gunzip **gz_out,
                                   struct chex_error *err);
 void chex_gunzip_close(struct chex_gunzip *gz); /* NULL allowed */
+CHEX_AUTO_POINTER(struct chex_gunzip, chex_gunzip_close)
 
 /* Returns the next block, valid until the next call; 0 bytes at the end of the stream. CHEX_E_DATA:
  * the text gives the fault and its byte in the file, without the file name. Bytes before a fault

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "image/image_format.h"
@@ -125,26 +124,17 @@ enum chex_status chex_image_capacity(struct chex_image_reader *reader, const cha
     return CHEX_OK;
 }
 
-static enum chex_status read_file(struct chex_image_reader *reader, int fd, size_t size,
-                                  const char *path, struct chex_error *err) {
-    uint8_t *buffer = NULL;
-    CHEX_TRY(chex_image_capacity(reader, path, size, &buffer, err));
-    return chex_fs_read_all(fd, path, buffer, size, 0, err);
-}
-
 enum chex_status chex_image_read(struct chex_image_reader *reader, const char *path,
                                  const uint8_t **data_out, size_t *size_out,
                                  struct chex_error *err) {
-    int fd = -1;
+    CHEX_AUTO(chex_fs_close_at) int fd = -1;
+    uint8_t *buffer = NULL;
     uint64_t bytes = 0;
     CHEX_TRY(chex_fs_open(path, &fd, &bytes, err));
-    const size_t size = (size_t)bytes;
-    enum chex_status st = read_file(reader, fd, size, path, err);
-    close(fd);
-    if (st != CHEX_OK)
-        return st;
-    *data_out = reader->file;
-    *size_out = size;
+    CHEX_TRY(chex_image_capacity(reader, path, bytes, &buffer, err));
+    CHEX_TRY(chex_fs_read_all(fd, path, buffer, (size_t)bytes, 0, err));
+    *data_out = buffer;
+    *size_out = (size_t)bytes;
     return CHEX_OK;
 }
 

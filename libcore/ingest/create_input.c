@@ -194,18 +194,20 @@ static enum chex_status check_missing_limit(struct chex_create *c, size_t wanted
     return CHEX_OK;
 }
 
-/* The message shows one name of each side: often they differ only in extension or case. */
+/* The message shows one name of each side: often they differ only in extension or case. The file
+ * is from the middle of the list, because a README is usually first or last. */
 static enum chex_status none_found(const struct chex_create *c, size_t wanted,
                                    struct chex_error *err) {
-    size_t first = 0, files = chex_folder_count(c->folder);
+    size_t first = 0, count;
+    const struct chex_folder_file *files = chex_folder_files(c->folder, &count);
     while (!c->bad[first])
         first++;
     return chex_error_set(
         err, CHEX_E_DATA,
         "none of the %zu images of %s (%.100s) is under %s, which holds %zu files "
         "(%.200s): is it the label file of another data set?",
-        wanted, c->o->labels, c->table->rows[first].path, c->o->images, files,
-        files ? chex_folder_sample(c->folder) : "none");
+        wanted, c->o->labels, c->table->rows[first].path, c->o->images, count,
+        count ? files[count / 2].path : "none");
 }
 
 struct owner {

@@ -135,16 +135,14 @@ static uint64_t row_bytes(const struct chex_create *c) {
 static char *spool_path(const struct chex_create *c, const struct chex_folder_file *archive) {
     const int64_t facts[] = {(int64_t)archive->bytes, archive->modified_ns, c->o->size,
                              CHEX_CREATE_REVISION};
-    char name[160];
     uint64_t h = chex_hash64_mix(0, facts, sizeof facts);
     h = chex_hash64_mix_text(h, archive->path);
     h = chex_hash64_mix_text(h, c->o->tool_version);
     h = chex_hash64_mix_text(h, CHEX_RESIZE_NAME);
     for (size_t i = 0; i < c->wanted_count; i++)
         h = chex_hash64_mix_text(h, c->wanted[i]);
-    snprintf(name, sizeof name, "spool-%.100s.%016llx", chex_fs_name(archive->path),
-             (unsigned long long)h);
-    return chex_store_path(c->store, name);
+    return chex_fs_format("%s/spool-%.100s.%016llx", c->store->partial, chex_fs_name(archive->path),
+                          (unsigned long long)h);
 }
 
 /* Bytes of the spools and the shards. If all spools exist, only the shards count; otherwise also

@@ -74,26 +74,19 @@ static const char *next_entry(DIR *d) {
 
 /* True if the folder holds nothing except the lock. False if it cannot be read. */
 static bool is_empty(const char *dir) {
-    DIR *d = opendir(dir);
-    if (!d)
-        return false;
-    const bool empty = !next_entry(d);
-    closedir(d);
-    return empty;
+    CHEX_AUTO(chex_fs_closedir_at) DIR *d = opendir(dir);
+    return d && !next_entry(d);
 }
 
 /* Removes everything in the partial folder except the lock. `moves` is the last: if this run ends
  * here, the next one still sees that the set is complete. */
 static enum chex_status clear_partial(const struct chex_store *s, struct chex_error *err) {
-    enum chex_status st = CHEX_OK;
-    DIR *d = opendir(s->partial);
+    CHEX_AUTO(chex_fs_closedir_at) DIR *d = opendir(s->partial);
     if (!d)
         return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", s->partial);
-    for (const char *name; st == CHEX_OK && (name = next_entry(d));)
+    for (const char *name; (name = next_entry(d));)
         if (strcmp(name, moves_name) != 0)
-            st = chex_fs_remove_tree(chex_path(s->partial, name).text, err);
-    closedir(d);
-    CHEX_TRY(st);
+            CHEX_TRY(chex_fs_remove_tree(chex_path(s->partial, name).text, err));
     return chex_fs_remove_tree(chex_path(s->partial, moves_name).text, err);
 }
 
@@ -261,12 +254,10 @@ static enum chex_status check_existing(const struct chex_store *s, struct chex_e
 /* Removes the temporary files of a killed run. Requires the lock: no other run writes here. */
 static void remove_temporaries(const struct chex_store *s) {
     static const char *const names[] = {CHEX_MANIFEST_NAME, CHEX_STORE_REJECTED};
-    DIR *d = opendir(s->partial);
+    CHEX_AUTO(chex_fs_closedir_at) DIR *d = opendir(s->partial);
     for (const char *name; d && (name = next_entry(d));)
         if (chex_fs_is_temp(name, NULL))
             unlinkat(dirfd(d), name, 0);
-    if (d)
-        closedir(d);
     for (int i = 0; i < 2; i++)
         chex_fs_remove_temps(chex_path(s->c->o->output, names[i]).text);
 }
@@ -488,8 +479,4 @@ void chex_store_close(struct chex_store *s, bool failed) {
     chex_store_free_shards(s);
     free(s->partial);
     free(s);
-}
-
-char *chex_store_path(const struct chex_store *s, const char *name) {
-    return chex_fs_join(s->partial, name);
 }

@@ -70,9 +70,6 @@ enum chex_status chex_store_publish(struct chex_store *store, struct chex_error 
 /* failed: removes what this run made; with --resume, finished shards stay. NULL allowed. */
 void chex_store_close(struct chex_store *store, bool failed);
 
-/* PARTIAL/NAME in new memory; NULL: out of memory. */
-char *chex_store_path(const struct chex_store *store, const char *name);
-
 /* Writes the striping advice for an output on Lustre to buf. False on other file systems. fs_type:
  * f_type of statfs(). */
 bool chex_store_stripe_hint(uint64_t fs_type, uint64_t shard_bytes, const char *dir, char *buf,

@@ -174,34 +174,31 @@ static enum chex_status visit(struct chex_folder *f, const struct level *level, 
 
 static enum chex_status walk(struct chex_folder *f, const struct level *level,
                              struct chex_error *err) {
-    DIR *d = opendir(level->path);
-    enum chex_status st = CHEX_OK;
+    CHEX_AUTO(chex_fs_closedir_at) DIR *d = opendir(level->path);
     if (!d) {
         /* A subfolder without permission, such as lost+found, is left out and reported. */
         bool closed = errno == EACCES && level->above;
-        st = chex_error_errno(closed ? &f->closed : err, CHEX_E_DATA, errno,
-                              "cannot read image folder %s", level->path);
+        const enum chex_status st = chex_error_errno(closed ? &f->closed : err, CHEX_E_DATA, errno,
+                                                     "cannot read image folder %s", level->path);
         return closed ? add_unread(f, strdup(level->path), level->below,
                                    strdup("a folder without permission to read"), err)
                       : st;
     }
     /* A readdir() error (disk fault, stale NFS handle) must fail: the files after it would
      * otherwise count as missing. */
-    for (struct dirent *e; st == CHEX_OK;) {
+    for (struct dirent *e;;) {
         errno = 0;
         e = readdir(d);
         if (!e && errno)
-            st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot read image folder %s",
-                                  level->path);
+            return chex_error_errno(err, CHEX_E_ENV, errno, "cannot read image folder %s",
+                                    level->path);
         if (!e)
-            break;
+            return CHEX_OK;
         if (e->d_name[0] == '.')
             continue;
         char *path = chex_fs_join(level->path, e->d_name);
-        st = path ? visit(f, level, path, e->d_name, err) : no_memory(err);
+        CHEX_TRY(path ? visit(f, level, path, e->d_name, err) : no_memory(err));
     }
-    closedir(d);
-    return st;
 }
 
 static enum chex_status walk_from(struct chex_folder *f, const char *dir, struct chex_error *err) {
@@ -282,10 +279,6 @@ const char *chex_folder_closed(const struct chex_folder *f) {
 const char *chex_folder_skipped(const struct chex_folder *f, size_t *count_out) {
     *count_out = f->skipped_count;
     return f->skipped_count ? f->skipped : NULL;
-}
-
-const char *chex_folder_sample(const struct chex_folder *f) {
-    return f->all.count ? f->all.files[f->all.count / 2].path : NULL;
 }
 
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *f,

@@ -62,10 +62,6 @@ const char *chex_folder_closed(const struct chex_folder *folder);
  * above it; NULL if there is none. *count_out: number of such folders. */
 const char *chex_folder_skipped(const struct chex_folder *folder, size_t *count_out);
 
-/* The path of one file, for messages; NULL if there is none. It is from the middle of the list,
- * because a README is usually first or last. */
-const char *chex_folder_sample(const struct chex_folder *folder);
-
 /* The archives below the folder, sorted by path. */
 const struct chex_folder_file *chex_folder_archives(const struct chex_folder *folder,
                                                     size_t *count_out);

@@ -134,22 +134,20 @@ static enum chex_status copy_bytes(struct chex_stage *s, int in, const char *fro
 
 static enum chex_status copy_file(struct chex_stage *s, const char *from, const char *to,
                                   struct chex_error *err) {
+    CHEX_AUTO(chex_fs_close_at) int in = -1, out = -1;
     uint64_t bytes = 0;
-    int out = -1, in = -1;
     CHEX_TRY(chex_fs_open(from, &in, &bytes, err));
     posix_fadvise(in, 0, 0, POSIX_FADV_SEQUENTIAL);
     out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    enum chex_status st =
-        out < 0 ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", to) : CHEX_OK;
-    int rc = st == CHEX_OK && bytes ? posix_fallocate(out, 0, (off_t)bytes) : 0;
+    if (out < 0)
+        return chex_error_errno(err, CHEX_E_ENV, errno, "cannot create %s", to);
+    int rc = bytes ? posix_fallocate(out, 0, (off_t)bytes) : 0;
     if (rc == ENOSPC || rc == EDQUOT) /* other errors: the file system cannot reserve space */
-        st = chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot write %s", to);
-    if (st == CHEX_OK)
-        st = copy_bytes(s, in, from, out, to, err);
-    close(in);
-    if (out >= 0 && close(out) != 0 && st == CHEX_OK)
-        st = chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", to);
-    return st;
+        return chex_error_errno(err, CHEX_E_RESOURCE, rc, "cannot write %s", to);
+    CHEX_TRY(copy_bytes(s, in, from, out, to, err));
+    rc = close(out);
+    out = -1;
+    return rc == 0 ? CHEX_OK : chex_error_errno(err, CHEX_E_ENV, errno, "cannot write %s", to);
 }
 
 /* Reads every row of the copy, as training will, and verifies its checksum. */

@@ -6,7 +6,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/gunzip.h"
@@ -54,15 +53,11 @@ static enum chex_status unpack(struct chex_gunzip *gz, const char *path, struct 
 }
 
 static enum chex_status read_gzip(const char *path, struct text *t, struct chex_error *err) {
-    struct chex_gunzip *gz = NULL;
-    int fd = -1;
+    CHEX_AUTO(chex_fs_close_at) int fd = -1;
+    CHEX_AUTO(chex_gunzip_close_at) struct chex_gunzip *gz = NULL;
     CHEX_TRY(chex_fs_open(path, &fd, NULL, err));
-    enum chex_status st = chex_gunzip_open(fd, false, &gz, err);
-    if (st == CHEX_OK)
-        st = unpack(gz, path, t, err);
-    chex_gunzip_close(gz);
-    close(fd);
-    return st;
+    CHEX_TRY(chex_gunzip_open(fd, false, &gz, err));
+    return unpack(gz, path, t, err);
 }
 
 /* Files that are no text, by their first bytes. */

@@ -22,13 +22,10 @@ enum { HEAD_BYTES = 8 };
 /* Reads the first bytes of a regular file, with zeros after its end. Returns the number of bytes
  * read; 0 if it cannot be read. */
 static size_t read_head(const char *path, unsigned char head[HEAD_BYTES]) {
-    int fd = -1;
+    CHEX_AUTO(chex_fs_close_at) int fd = -1;
     memset(head, 0, HEAD_BYTES);
-    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
-        return 0;
-    const size_t n = chex_fs_pread(fd, head, HEAD_BYTES, 0);
-    close(fd);
-    return n;
+    return chex_fs_open(path, &fd, NULL, NULL) == CHEX_OK ? chex_fs_pread(fd, head, HEAD_BYTES, 0)
+                                                          : 0;
 }
 
 /* Whether the file is a pickle of protocol 2 to 5. A safetensors file may begin with the same two

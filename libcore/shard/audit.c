@@ -312,12 +312,9 @@ static enum chex_status open_text(const struct chex_audit_inputs *in,
 static bool begins_as_hdf5(const char *path) {
     static const unsigned char magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     unsigned char head[8] = {0};
-    int fd = -1;
-    if (chex_fs_open(path, &fd, NULL, NULL) != CHEX_OK)
-        return false;
-    bool yes = pread(fd, head, 8, 0) == 8 && memcmp(head, magic, 8) == 0;
-    close(fd);
-    return yes;
+    CHEX_AUTO(chex_fs_close_at) int fd = -1;
+    return chex_fs_open(path, &fd, NULL, NULL) == CHEX_OK && pread(fd, head, 8, 0) == 8 &&
+           memcmp(head, magic, 8) == 0;
 }
 
 /* If `path` ends in the name of a split: returns the split's number and the folder above it, which
@@ -377,15 +374,14 @@ static enum chex_status run(struct chex_audit_inputs *in, const char *const path
 enum chex_status chex_audit_run(const char *a, const char *b,
                                 const struct chex_audit_labels *labels,
                                 struct chex_audit *audit_out, struct chex_error *err) {
-    struct chex_audit audit = {0};
+    CHEX_AUTO(chex_audit_release) struct chex_audit audit = {0};
     struct chex_audit_inputs *in = chex_alloc_zeroed(1, sizeof *in);
     if (!in)
         return no_memory(err);
     const enum chex_status st = run(in, (const char *const[]){a, b}, labels, &audit, err);
     audit.inputs = in;
-    if (st == CHEX_OK)
-        *audit_out = audit;
-    else
-        chex_audit_release(&audit);
-    return st;
+    CHEX_TRY(st);
+    *audit_out = audit;
+    audit = (struct chex_audit){0};
+    return CHEX_OK;
 }

@@ -250,16 +250,14 @@ static enum chex_status read_root(const json_t *root, const char *where, struct 
 
 static bool has_image_files(const char *dir) {
     static const char *const suffixes[] = {".png", ".jpg", ".jpeg", ".dcm"};
-    bool found = false;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && !found && (e = readdir(d));) {
+    CHEX_AUTO(chex_fs_closedir_at) DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
         const char *dot = strrchr(e->d_name, '.');
-        for (size_t i = 0; dot && i < sizeof suffixes / sizeof suffixes[0]; i++)
-            found = found || strcasecmp(dot, suffixes[i]) == 0;
+        for (size_t i = 0; dot && i < CHEX_COUNT(suffixes); i++)
+            if (strcasecmp(dot, suffixes[i]) == 0)
+                return true;
     }
-    if (d)
-        closedir(d);
-    return found;
+    return false;
 }
 
 /* The error of a folder without a manifest, with a guess of what the folder is. */
