@@ -43,13 +43,20 @@ static struct chex_ref_map input_of(const struct chex_ref_engine *r, const struc
     return slice(r, r->buffers, op->in, n, 0, op->in_channels);
 }
 
+static float *param(const struct chex_ref_engine *r, float *vector, int index) {
+    return vector + r->base.net->params[index].offset;
+}
+
+static float *weight_of(const struct chex_ref_engine *r, int index) {
+    return param(r, r->base.parts[CHEX_STATE_PARAMS], index);
+}
+
 static struct chex_ref_bn bn_of(const struct chex_ref_engine *r, int bn) {
     const struct chex_bn *b = &r->base.net->bns[bn];
-    return (struct chex_ref_bn){
-        .mean = r->bns[bn].mean,
-        .inv = r->bns[bn].inv,
-        .gamma = r->base.parts[CHEX_STATE_PARAMS] + r->base.net->params[b->weight].offset,
-        .beta = r->base.parts[CHEX_STATE_PARAMS] + r->base.net->params[b->bias].offset};
+    return (struct chex_ref_bn){.mean = r->bns[bn].mean,
+                                .inv = r->bns[bn].inv,
+                                .gamma = weight_of(r, b->weight),
+                                .beta = weight_of(r, b->bias)};
 }
 
 /* Fills mean and inv of a batch norm from the batch, or from the running statistics. */
@@ -64,12 +71,8 @@ static enum chex_status prepare_bn(struct chex_ref_engine *r, int bn, int n, boo
     }
     for (int c = 0; c < b->channels; c++) {
         if (!training) {
-            norm->mean[c] =
-                (double)r->base
-                    .parts[CHEX_STATE_PARAMS][r->base.net->params[b->mean].offset + (size_t)c];
-            norm->var[c] =
-                (double)r->base
-                    .parts[CHEX_STATE_PARAMS][r->base.net->params[b->var].offset + (size_t)c];
+            norm->mean[c] = (double)weight_of(r, b->mean)[c];
+            norm->var[c] = (double)weight_of(r, b->var)[c];
         }
         norm->inv[c] = 1 / sqrt(norm->var[c] + (double)r->base.net->bn_eps);
     }
@@ -89,10 +92,6 @@ static struct chex_ref_map activated(struct chex_ref_engine *r, const struct che
 
 static struct chex_ref_window window_of(const struct chex_op *op) {
     return (struct chex_ref_window){op->kernel, op->stride, op->pad};
-}
-
-static float *param(const struct chex_ref_engine *r, float *vector, int index) {
-    return vector + r->base.net->params[index].offset;
 }
 
 static void forward_residual_add(struct chex_ref_engine *r, const struct chex_op *op, int n,
@@ -122,9 +121,7 @@ static enum chex_status forward_op(struct chex_ref_engine *r, int index, int n, 
         x = activated(r, op, n);
     switch (op->kind) {
     case CHEX_OP_CONV:
-        chex_ref_conv_forward(&r->base.ctx, &x,
-                              param(r, r->base.parts[CHEX_STATE_PARAMS], op->weight), window_of(op),
-                              &out);
+        chex_ref_conv_forward(&r->base.ctx, &x, weight_of(r, op->weight), window_of(op), &out);
         break;
     case CHEX_OP_MAXPOOL:
         chex_ref_maxpool_forward(&r->plain, &x, window_of(op), &out, r->argmax[index]);
@@ -133,8 +130,7 @@ static enum chex_status forward_op(struct chex_ref_engine *r, int index, int n, 
     case CHEX_OP_AVGPOOL: chex_ref_avgpool_forward(&r->base.ctx, &x, op->kernel, &out); break;
     case CHEX_OP_RESIDUAL_ADD: forward_residual_add(r, op, n, &out); break;
     case CHEX_OP_HEAD:
-        chex_ref_head_forward(&r->plain, &x, param(r, r->base.parts[CHEX_STATE_PARAMS], op->weight),
-                              param(r, r->base.parts[CHEX_STATE_PARAMS], op->bias),
+        chex_ref_head_forward(&r->plain, &x, weight_of(r, op->weight), weight_of(r, op->bias),
                               r->base.net->classes, r->pooled, r->logits);
         break;
     }
@@ -168,8 +164,7 @@ void chex_ref_walk_class_maps(struct chex_ref_engine *r, int image, float *poole
         chex_ref_bn_forward(&r->plain, &x, &bn, true, &act);
         x = act;
     }
-    chex_ref_head_forward(&r->plain, &x, param(r, r->base.parts[CHEX_STATE_PARAMS], op->weight),
-                          param(r, r->base.parts[CHEX_STATE_PARAMS], op->bias),
+    chex_ref_head_forward(&r->plain, &x, weight_of(r, op->weight), weight_of(r, op->bias),
                           r->base.net->classes, pooled, maps_out);
 }
 
@@ -199,17 +194,15 @@ static void backward_core(struct chex_ref_engine *r, int index, const struct che
         chex_ref_conv_backward_weight(&r->base.ctx, x, dy, window_of(op),
                                       param(r, grad, op->weight));
         if (op->in >= 0)
-            chex_ref_conv_backward_data(&r->base.ctx, dy,
-                                        param(r, r->base.parts[CHEX_STATE_PARAMS], op->weight),
-                                        window_of(op), dx);
+            chex_ref_conv_backward_data(&r->base.ctx, dy, weight_of(r, op->weight), window_of(op),
+                                        dx);
         break;
     case CHEX_OP_MAXPOOL:
         chex_ref_maxpool_backward(&r->base.ctx, dy, r->argmax[index], window_of(op), dx);
         break;
     case CHEX_OP_AVGPOOL: chex_ref_avgpool_backward(&r->base.ctx, dy, op->kernel, dx); break;
     case CHEX_OP_HEAD:
-        chex_ref_head_backward(&r->base.ctx, r->pooled, r->dlogits,
-                               param(r, r->base.parts[CHEX_STATE_PARAMS], op->weight),
+        chex_ref_head_backward(&r->base.ctx, r->pooled, r->dlogits, weight_of(r, op->weight),
                                r->base.net->classes, param(r, grad, op->weight),
                                param(r, grad, op->bias), dx);
         break;

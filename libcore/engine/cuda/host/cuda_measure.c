@@ -65,31 +65,30 @@ static void make_pattern(enum gpu_type type, unsigned char *out) {
 }
 
 /* Repeats the pattern over device memory: one upload, then copies that double. */
-static cudaError_t fill(struct cuda_engine *e, void *to, size_t bytes, enum gpu_type type) {
+static enum chex_status fill(struct cuda_engine *e, void *to, size_t bytes, enum gpu_type type,
+                             struct chex_error *err) {
     size_t done = bytes < PATTERN_BYTES ? bytes : PATTERN_BYTES;
     CHEX_AUTO_FREE unsigned char *pattern = malloc(PATTERN_BYTES);
     if (!pattern)
-        return cudaErrorMemoryAllocation;
+        return chex_error_memory(err, "choices of kernels");
     make_pattern(type, pattern);
-    cudaError_t st = cudaMemcpyAsync(to, pattern, done, cudaMemcpyHostToDevice, e->stream);
-    if (st == cudaSuccess)
-        st = cudaStreamSynchronize(e->stream);
-    while (st == cudaSuccess && done < bytes) {
-        const size_t more = done < bytes - done ? done : bytes - done;
-        st = cudaMemcpyAsync((char *)to + done, to, more, cudaMemcpyDeviceToDevice, e->stream);
-        done += more;
+    CHEX_CUDA(cudaMemcpyAsync(to, pattern, done, cudaMemcpyHostToDevice, e->stream));
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        CHEX_CUDA(
+            cudaMemcpyAsync((char *)to + done, to, more, cudaMemcpyDeviceToDevice, e->stream));
     }
-    return st;
+    return CHEX_OK;
 }
 
 enum chex_status chex_cuda_measure_begin(struct cuda_engine *e, struct chex_error *err) {
     const size_t bytes = gpu_type_bytes(e->type);
-    CHEX_CUDA(fill(e, e->maps, e->maps_bytes, e->type));
-    CHEX_CUDA(fill(e, e->statistics, e->statistics_bytes, GPU_F32));
-    CHEX_CUDA(fill(e, e->w, e->net->state_count * sizeof(float), GPU_F32));
-    CHEX_CUDA(fill(e, e->copies, e->copies_count * bytes, e->type));
-    CHEX_CUDA(fill(e, e->copies_t, e->copies_t_count * bytes, e->type));
-    return CHEX_OK;
+    CHEX_TRY(fill(e, e->maps, e->maps_bytes, e->type, err));
+    CHEX_TRY(fill(e, e->statistics, e->statistics_bytes, GPU_F32, err));
+    CHEX_TRY(fill(e, e->w, e->net->state_count * sizeof(float), GPU_F32, err));
+    CHEX_TRY(fill(e, e->copies, e->copies_count * bytes, e->type, err));
+    return fill(e, e->copies_t, e->copies_t_count * bytes, e->type, err);
 }
 
 /* ---- one convolution ---- */
@@ -112,22 +111,22 @@ static cudaError_t launch(struct trial *t, const struct cuda_kernel *c) {
 }
 
 /* The buffer that the convolution writes or adds to, and what it adds to besides. */
-static cudaError_t reset(struct trial *t) {
+static enum chex_status reset(struct trial *t, struct chex_error *err) {
     struct cuda_engine *e = t->e;
     const struct chex_op *op = &e->net->ops[t->op];
     const int written = t->backward ? op->in : op->out;
     const struct cuda_buf *buf = &e->bufs[written];
     const size_t bytes = (size_t)e->config.batch * (size_t)buf->hw * (size_t)buf->hw *
                          (size_t)buf->channels * gpu_type_bytes(e->type);
-    cudaError_t st = fill(e, t->backward ? buf->g : buf->x, bytes, e->type);
-    if (st == cudaSuccess && t->backward)
-        st = fill(e, e->shared_sums, e->shared_sums_bytes, GPU_F32);
-    if (st == cudaSuccess && t->backward)
-        st = cudaMemsetAsync(t->conv.backward.dweight, 0xff,
-                             e->net->params[op->weight].count * sizeof(float), e->stream);
-    if (st == cudaSuccess) /* a launch that failed may have left counts */
-        st = cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream);
-    return st;
+    CHEX_TRY(fill(e, t->backward ? buf->g : buf->x, bytes, e->type, err));
+    if (t->backward) {
+        CHEX_TRY(fill(e, e->shared_sums, e->shared_sums_bytes, GPU_F32, err));
+        CHEX_CUDA(cudaMemsetAsync(t->conv.backward.dweight, 0xff,
+                                  e->net->params[op->weight].count * sizeof(float), e->stream));
+    }
+    /* A launch that failed may have left counts. */
+    CHEX_CUDA(cudaMemsetAsync(e->ticket, 0, 2 * GPU_TICKETS * sizeof *e->ticket, e->stream));
+    return CHEX_OK;
 }
 
 /* ---- results ---- */
@@ -141,35 +140,36 @@ static void end_sample(struct trial *t, size_t count) {
     t->sample_end[t->sample_count++] = from + count;
 }
 
-static cudaError_t sample_map(struct trial *t, const struct gpu_map *m) {
+static enum chex_status sample_map(struct trial *t, const struct gpu_map *m,
+                                   struct chex_error *err) {
     struct cuda_engine *e = t->e;
     const int64_t pixels = gpu_map_pixels(m);
     const int64_t count = pixels < SAMPLED_PIXELS ? pixels : SAMPLED_PIXELS;
     const size_t channels = (size_t)m->channels;
     float *wide = e->partial[0], *to = t->samples + sampled(t); /* wide: scratch */
-    cudaError_t st = cudaSuccess;
-    for (int64_t i = 0; i < count && st == cudaSuccess; i++, to += channels) {
+    for (int64_t i = 0; i < count; i++, to += channels) {
         const int64_t pixel = count > 1 ? i * (pixels - 1) / (count - 1) : 0;
         const char *from =
             (const char *)m->data + (size_t)(pixel * m->pitch) * gpu_type_bytes(m->type);
-        st = gpu_widen(m->type, from, channels, wide, e->stream);
-        if (st == cudaSuccess)
-            st =
-                cudaMemcpyAsync(to, wide, channels * sizeof *to, cudaMemcpyDeviceToHost, e->stream);
+        CHEX_CUDA(gpu_widen(m->type, from, channels, wide, e->stream));
+        CHEX_CUDA(
+            cudaMemcpyAsync(to, wide, channels * sizeof *to, cudaMemcpyDeviceToHost, e->stream));
     }
     end_sample(t, (size_t)count * channels);
-    return st == cudaSuccess ? cudaStreamSynchronize(e->stream) : st;
+    CHEX_CUDA(cudaStreamSynchronize(e->stream));
+    return CHEX_OK;
 }
 
-static cudaError_t sample_vector(struct trial *t, const float *from, size_t count) {
-    const cudaError_t st =
-        cudaMemcpy(t->samples + sampled(t), from, count * sizeof *from, cudaMemcpyDeviceToHost);
+static enum chex_status sample_vector(struct trial *t, const float *from, size_t count,
+                                      struct chex_error *err) {
+    CHEX_CUDA(
+        cudaMemcpy(t->samples + sampled(t), from, count * sizeof *from, cudaMemcpyDeviceToHost));
     end_sample(t, count);
-    return st;
+    return CHEX_OK;
 }
 
 /* Reads the results of the last launch, which is complete. */
-static cudaError_t sample(struct trial *t) {
+static enum chex_status sample(struct trial *t, struct chex_error *err) {
     const struct gpu_conv_forward *f = &t->conv.forward;
     const struct gpu_conv_backward *b = &t->conv.backward;
     const size_t out = (size_t)f->out.channels, in = (size_t)b->in.channels;
@@ -177,14 +177,14 @@ static cudaError_t sample(struct trial *t) {
     const float *const stats[] = {f->stats.mean, f->stats.var, f->stats.inv};
     const float *const sums[] = {b->sums.dgamma, b->sums.dbeta, b->sums.bsum, b->sums.csum};
     t->sample_count = 0;
-    cudaError_t st = sample_map(t, t->backward ? &b->in_g : &f->out);
-    for (int i = 0; i < 3 && !t->backward && f->stats.partial && st == cudaSuccess; i++)
-        st = sample_vector(t, stats[i], out);
-    if (t->backward && st == cudaSuccess)
-        st = sample_vector(t, b->dweight, net->params[net->ops[t->op].weight].count);
-    for (int i = 0; i < 4 && t->backward && b->sums.partial && st == cudaSuccess; i++)
-        st = sample_vector(t, sums[i], in);
-    return st;
+    CHEX_TRY(sample_map(t, t->backward ? &b->in_g : &f->out, err));
+    for (int i = 0; i < 3 && !t->backward && f->stats.partial; i++)
+        CHEX_TRY(sample_vector(t, stats[i], out, err));
+    if (t->backward)
+        CHEX_TRY(sample_vector(t, b->dweight, net->params[net->ops[t->op].weight].count, err));
+    for (int i = 0; i < 4 && t->backward && b->sums.partial; i++)
+        CHEX_TRY(sample_vector(t, sums[i], in, err));
+    return CHEX_OK;
 }
 
 /* The largest relative distance (L2) of a sampled vector from that of the first candidate; NaN
@@ -244,7 +244,7 @@ static enum chex_status try_candidate(struct trial *t, const struct cuda_kernel 
     const double tolerance = t->e->type == GPU_BF16 ? 0x1p-7 : 0x1p-10;
     char name[CUDA_CANDIDATE_BYTES];
     chex_cuda_candidate_text(c, t->backward, name);
-    CHEX_CUDA(reset(t));
+    CHEX_TRY(reset(t, err));
     const cudaError_t refused = launch(t, c);
     if (refused != cudaSuccess) {
         cudaGetLastError(); /* clear the error: it is reported here */
@@ -254,7 +254,7 @@ static enum chex_status try_candidate(struct trial *t, const struct cuda_kernel 
         return CHEX_OK;
     }
     CHEX_CUDA(cudaStreamSynchronize(t->e->stream));
-    CHEX_CUDA(sample(t));
+    CHEX_TRY(sample(t, err));
     if (!has_first)
         memcpy(t->first, t->samples, sampled(t) * sizeof *t->first);
     const double d = distance(t);
