@@ -386,7 +386,7 @@ enum { MAX_COUNT = 10000000 };
 struct job {
     const struct chex_phantom_options *options;
     const char *images; /* dir/images */
-    uint8_t **pixels;   /* one image for each worker */
+    uint8_t *pixels;    /* one image for each worker */
     struct chex_progress *progress;
     atomic_ullong done;
 };
@@ -399,7 +399,7 @@ static enum chex_status write_one(void *arg, size_t index, int worker, struct ch
     struct job *job = arg;
     const struct chex_phantom_options *o = job->options;
     const int size = (int)o->size;
-    uint8_t *pixels = job->pixels[worker];
+    uint8_t *pixels = job->pixels + (size_t)worker * (size_t)size * (size_t)size;
     struct chex_phantom_case c;
     char name[32];
     chex_phantom_case(o->seed, index, &c);
@@ -415,18 +415,12 @@ static enum chex_status write_images(struct job *job, struct chex_error *err) {
     const struct chex_phantom_options *o = job->options;
     const size_t bytes = (size_t)o->size * (size_t)o->size;
     const int workers = (int)o->workers;
-    job->pixels = chex_alloc_zeroed((size_t)workers, sizeof *job->pixels);
+    CHEX_AUTO_FREE uint8_t *pixels = job->pixels = chex_alloc_aligned((size_t)workers, bytes);
+    if (!pixels)
+        return chex_error_memory(err, "%d phantom images of %d px", workers, (int)o->size);
     job->progress = chex_progress_create("drawing", "img", o->count, true);
-    bool whole = job->pixels != NULL;
-    for (int i = 0; whole && i < workers; i++)
-        whole = (job->pixels[i] = chex_alloc_aligned(bytes, 1)) != NULL;
-    enum chex_status st =
-        whole ? chex_pool_try(workers, o->count, write_one, job, err)
-              : chex_error_memory(err, "%d phantom images of %d px", workers, (int)o->size);
+    enum chex_status st = chex_pool_try(workers, o->count, write_one, job, err);
     chex_progress_destroy(job->progress, st == CHEX_OK);
-    for (int i = 0; job->pixels && i < workers; i++)
-        free(job->pixels[i]);
-    free(job->pixels);
     return st;
 }
 

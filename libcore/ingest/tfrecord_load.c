@@ -32,8 +32,6 @@ struct file {
     int64_t modified_ns;
     struct row *rows;
     size_t count, capacity;
-    enum chex_status status;
-    struct chex_error err;
 };
 
 struct load {
@@ -96,7 +94,10 @@ static enum chex_status add_row(struct file *f, const struct chex_tfrecord_examp
     return CHEX_OK;
 }
 
-static enum chex_status read_file(struct file *f, const int *class_of, struct chex_error *err) {
+static enum chex_status read_file(void *arg, size_t item, int worker, struct chex_error *err) {
+    const struct load *l = arg;
+    struct file *f = &l->files[item];
+    (void)worker;
     CHEX_AUTO(chex_tfrecord_close_at) struct chex_tfrecord *r = NULL;
     struct chex_tfrecord_example e;
     struct stat info;
@@ -114,27 +115,8 @@ static enum chex_status read_file(struct file *f, const int *class_of, struct ch
         if (st != CHEX_OK)
             return chex_error_prefix(err, st, "%s: record %zu at byte %llu", f->path, f->count + 1,
                                      (unsigned long long)(at - CHEX_TFRECORD_HEAD_BYTES));
-        CHEX_TRY(add_row(f, &e, at + (uint64_t)(e.image - data), class_of, err));
+        CHEX_TRY(add_row(f, &e, at + (uint64_t)(e.image - data), l->class_of, err));
     }
-}
-
-static void take_file(void *arg, size_t item, int worker) {
-    struct load *l = arg;
-    struct file *f = &l->files[item];
-    (void)worker;
-    f->status = read_file(f, l->class_of, &f->err);
-}
-
-/* Returns the first error in the order of files, so that it does not depend on timing. */
-static enum chex_status read_files(struct load *l, int threads, struct chex_error *err) {
-    struct chex_pool *pool = NULL;
-    CHEX_TRY(chex_pool_create(threads, &pool, err));
-    chex_pool_run(pool, l->count, take_file, l);
-    chex_pool_destroy(pool);
-    for (size_t i = 0; i < l->count; i++)
-        if (l->files[i].status != CHEX_OK)
-            return chex_error_set(err, l->files[i].status, "%s", l->files[i].err.text);
-    return CHEX_OK;
 }
 
 /* The file and the record number of row `at` of the table. */
@@ -247,7 +229,7 @@ enum chex_status chex_tfrecord_load(const char *const *paths, size_t path_count,
         return no_memory(err);
     for (size_t i = 0; i < path_count; i++)
         l.files[i].path = paths[i];
-    CHEX_TRY(read_files(&l, threads, err));
+    CHEX_TRY(chex_pool_try(threads, path_count, read_file, &l, err));
     CHEX_TRY(chex_labels_new(paths[0], &table, err));
     CHEX_TRY(fill_table(&l, order, table, err));
     CHEX_TRY(chex_folder_create(&folder, err));

@@ -495,14 +495,11 @@ enum chex_status chex_statistics_read(const struct chex_tensor_set *set,
     for (size_t i = 0; st == CHEX_OK && i < set->count; i++)
         if (strncmp(set->tensors[i].name, CHEX_STATISTIC_PREFIX, prefix) == 0)
             st = copy_statistic(&set->tensors[i], &list[count++], set->path, err);
-    if (st == CHEX_OK && count) {
-        *out = list;
-        *count_out = count;
-        return CHEX_OK;
-    }
-    chex_statistics_destroy(list, count);
-    *out = NULL;
-    *count_out = 0;
+    const bool found = st == CHEX_OK && count;
+    if (!found)
+        chex_statistics_destroy(list, count);
+    *out = found ? list : NULL;
+    *count_out = found ? count : 0;
     return st;
 }
 

@@ -23,7 +23,8 @@ struct reading {
     struct chex_shard *const *shards; // (shard_count), none of them NULL
     size_t *first;                    // (shard_count + 1) number of the first block of each shard
     size_t shard_count;
-    uint8_t **rows; // (threads)
+    uint8_t *rows; // (threads, row_bytes)
+    size_t row_bytes;
     struct chex_progress *progress;
     atomic_size_t done;
     pthread_mutex_t lock;            /* protects `faults` */
@@ -49,7 +50,8 @@ static enum chex_status read_block(void *arg, size_t item, int worker, struct ch
     size_t to = from + BLOCK_ROWS < rows ? from + BLOCK_ROWS : rows;
     chex_shard_will_need(shard, to, rows - to < BLOCK_ROWS ? rows - to : BLOCK_ROWS);
     for (size_t i = from; i < to; i++) {
-        enum chex_status st = chex_shard_read(shard, i, 1, true, r->rows[worker], err);
+        enum chex_status st =
+            chex_shard_read(shard, i, 1, true, r->rows + (size_t)worker * r->row_bytes, err);
         if (st == CHEX_E_DATA)
             record_fault(r, s, i, err);
         else if (st != CHEX_OK)
@@ -59,35 +61,22 @@ static enum chex_status read_block(void *arg, size_t item, int worker, struct ch
     return CHEX_OK;
 }
 
-static enum chex_status run(struct reading *r, int threads, size_t row_bytes,
-                            struct chex_error *err) {
-    r->rows = chex_alloc_zeroed((size_t)threads, sizeof *r->rows);
-    bool whole = r->rows != NULL;
-    for (int i = 0; whole && i < threads; i++)
-        whole = (r->rows[i] = malloc(row_bytes)) != NULL;
-    enum chex_status st = whole
-                              ? chex_pool_try(threads, r->first[r->shard_count], read_block, r, err)
-                              : chex_error_memory(err, "checking pixels");
-    for (int i = 0; r->rows && i < threads; i++)
-        free(r->rows[i]);
-    free(r->rows);
-    return st;
-}
-
 enum chex_status chex_pixels_check(struct chex_shard *const *shards, size_t count, int threads,
                                    struct chex_progress *progress, size_t done,
                                    struct chex_pixel_fault *faults_out, struct chex_error *err) {
     struct reading r = {
         .shards = shards, .shard_count = count, .progress = progress, .faults = faults_out};
-    size_t side = (size_t)chex_shard_size(shards[0]);
+    const size_t side = (size_t)chex_shard_size(shards[0]);
+    r.row_bytes = side * side;
     CHEX_AUTO_FREE size_t *first = r.first = chex_alloc_zeroed(count + 1, sizeof *first);
-    if (!first)
+    CHEX_AUTO_FREE uint8_t *rows = r.rows = chex_alloc_aligned((size_t)threads, r.row_bytes);
+    if (!first || !rows)
         return chex_error_memory(err, "checking pixels");
     for (size_t i = 0; i < count; i++)
         r.first[i + 1] = r.first[i] + (chex_shard_rows(shards[i]) + BLOCK_ROWS - 1) / BLOCK_ROWS;
     atomic_init(&r.done, done);
     pthread_mutex_init(&r.lock, NULL);
-    enum chex_status st = run(&r, threads, side * side, err);
+    enum chex_status st = chex_pool_try(threads, first[count], read_block, &r, err);
     for (size_t i = 0; st == CHEX_OK && i < count; i++)
         if (faults_out[i].rows > 1)
             chex_error_prefix(&faults_out[i].first, CHEX_E_DATA, "%zu rows are damaged; the first",

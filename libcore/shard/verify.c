@@ -303,7 +303,8 @@ static enum chex_status check_labels_file(const char *labels, struct chex_set *c
                                           const struct chex_manifest *m,
                                           struct chex_verify_result *result,
                                           struct chex_error *err) {
-    char *text = NULL, mine[CHEX_HASH128_HEX_BYTES], both[CHEX_HASH128_HEX_BYTES], why[512];
+    CHEX_AUTO_FREE char *text = NULL;
+    char mine[CHEX_HASH128_HEX_BYTES], both[CHEX_HASH128_HEX_BYTES], why[512];
     size_t size = 0;
     uint64_t sum[2];
     if (!labels)
@@ -312,7 +313,6 @@ static enum chex_status check_labels_file(const char *labels, struct chex_set *c
     bool whole = sum_sources(sets, sum);
     chex_hash128_hex(text, size, mine);
     chex_manifest_source_digest(sum, text, size, both);
-    free(text);
     bool same = strcmp(mine, m->labels_digest) == 0;
     result->labels = same ? CHEX_VERIFY_LABELS_SAME : CHEX_VERIFY_LABELS_OTHER;
     result->source_differs = same && whole && strcmp(both, m->source_digest) != 0;
