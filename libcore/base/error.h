@@ -34,9 +34,12 @@ struct chex_error {
 };
 
 /* Writes status and text into err (NULL allowed), keeps errno, returns status:
- * `return chex_error_set(err, CHEX_E_DATA, "shard %s: ...", path);` */
+ * `return chex_error_set(err, CHEX_E_ENV, "folder %s: ...", path);` */
 enum chex_status chex_error_set(struct chex_error *err, enum chex_status status, const char *fmt,
                                 ...) __attribute__((format(printf, 3, 4)));
+
+/* Bad input data: CHEX_E_DATA. */
+#define chex_error_data(err, ...) chex_error_set(err, CHEX_E_DATA, __VA_ARGS__)
 
 /* Puts "prefix: " in front of the text in err and returns `status`, which err gets too. err may be
  * NULL. */

@@ -39,8 +39,7 @@ void chex_image_release(struct chex_image *image) {
 enum chex_status chex_image_reserve(struct chex_image *image, int width, int height,
                                     struct chex_error *err) {
     if (width < 1 || height < 1)
-        return chex_error_set(err, CHEX_E_DATA, "%d x %d pixels, expected at least 1 x 1", width,
-                              height);
+        return chex_error_data(err, "%d x %d pixels, expected at least 1 x 1", width, height);
     CHEX_TRY(chex_image_check_size("image", (uint64_t)width, (uint64_t)height, 8, UINT64_MAX, err));
     size_t bytes = (size_t)width * (size_t)height;
     if (bytes > image->capacity) {
@@ -86,26 +85,26 @@ struct chex_png_state **chex_image_reader_png(struct chex_image_reader *reader) 
 enum chex_status chex_image_check_size(const char *name, uint64_t width, uint64_t height,
                                        unsigned bits, uint64_t file_bytes, struct chex_error *err) {
     if (width > CHEX_IMAGE_MAX_SIDE_PX || height > CHEX_IMAGE_MAX_SIDE_PX)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %llu x %llu pixels, the limit is %d a side",
-                              name, (unsigned long long)width, (unsigned long long)height,
-                              CHEX_IMAGE_MAX_SIDE_PX);
+        return chex_error_data(err, "%s: %llu x %llu pixels, the limit is %d a side", name,
+                               (unsigned long long)width, (unsigned long long)height,
+                               CHEX_IMAGE_MAX_SIDE_PX);
     if (width * height > CHEX_IMAGE_MAX_PIXELS)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %llu x %llu pixels, the limit is %d in all",
-                              name, (unsigned long long)width, (unsigned long long)height,
-                              CHEX_IMAGE_MAX_PIXELS);
+        return chex_error_data(err, "%s: %llu x %llu pixels, the limit is %d in all", name,
+                               (unsigned long long)width, (unsigned long long)height,
+                               CHEX_IMAGE_MAX_PIXELS);
     if (width * height * bits / 8 / DEFLATE_MAX_RATIO > file_bytes)
-        return chex_error_set(
-            err, CHEX_E_DATA, "%s: says %llu x %llu pixels, which its %llu bytes cannot hold", name,
-            (unsigned long long)width, (unsigned long long)height, (unsigned long long)file_bytes);
+        return chex_error_data(err, "%s: says %llu x %llu pixels, which its %llu bytes cannot hold",
+                               name, (unsigned long long)width, (unsigned long long)height,
+                               (unsigned long long)file_bytes);
     return CHEX_OK;
 }
 
 enum chex_status chex_image_check_bytes(const char *name, uint64_t bytes, struct chex_error *err) {
     if (bytes == 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: empty file", name);
+        return chex_error_data(err, "%s: empty file", name);
     if (bytes > CHEX_IMAGE_MAX_FILE_BYTES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %llu bytes, the limit is %d", name,
-                              (unsigned long long)bytes, CHEX_IMAGE_MAX_FILE_BYTES);
+        return chex_error_data(err, "%s: %llu bytes, the limit is %d", name,
+                               (unsigned long long)bytes, CHEX_IMAGE_MAX_FILE_BYTES);
     return CHEX_OK;
 }
 
@@ -158,9 +157,8 @@ static enum chex_status unknown_format(const char *name, const uint8_t *data, si
                        formats[i]->name);
     for (size_t i = 0; i < size && i < 8; i++)
         snprintf(first + 3 * i, sizeof first - 3 * i, " %02x", data[i]);
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: not an image of a known kind (begins with%s), expected: %s", name,
-                          size ? first : " nothing", known);
+    return chex_error_data(err, "%s: not an image of a known kind (begins with%s), expected: %s",
+                           name, size ? first : " nothing", known);
 }
 
 enum chex_status chex_image_decode(struct chex_image_reader *reader, const void *data, size_t size,

@@ -38,7 +38,7 @@ static uint64_t tiles(uint32_t x0, uint32_t x1, uint32_t tile_x0, uint32_t tile)
 }
 
 /* The error of a stream that is not valid. */
-#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, name, __VA_ARGS__)
+#define BAD(format, ...) chex_error_data(err, "%s: " format, name, __VA_ARGS__)
 
 static enum chex_status check_header(const struct header *h, const char *name,
                                      const struct chex_j2k_frame *f, struct chex_error *err) {
@@ -97,19 +97,18 @@ static size_t find_tiles(const uint8_t *data, size_t size) {
 static enum chex_status check_stream(const uint8_t *data, size_t size, const char *name,
                                      const struct chex_j2k_frame *f, struct chex_error *err) {
     if (size < SIZ_END || u16(data) != SOC || u16(data + 2) != SIZ)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: PixelData is no JPEG 2000 codestream (it begins with another "
-                              "mark, or is too short)",
-                              name);
+        return chex_error_data(err,
+                               "%s: PixelData is no JPEG 2000 codestream (it begins with another "
+                               "mark, or is too short)",
+                               name);
     const struct header h = read_header(data);
     CHEX_TRY(check_header(&h, name, f, err));
     const size_t count = (size_t)(tiles(h.x0, h.x1, h.tile_x0, h.tile_width) *
                                   tiles(h.y0, h.y1, h.tile_y0, h.tile_height));
     if (!has_all_tiles(data, size, find_tiles(data, size), count))
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: the JPEG 2000 codestream is incomplete: a tile or the end mark "
-                              "is missing",
-                              name);
+        return chex_error_data(
+            err, "%s: the JPEG 2000 codestream is incomplete: a tile or the end mark is missing",
+            name);
     return CHEX_OK;
 }
 
@@ -191,7 +190,7 @@ static enum chex_status store(const opj_image_t *image, const char *name,
     const int low = f->is_signed ? -(1 << (f->bits - 1)) : 0, high = low + (1 << f->bits) - 1;
     if (image->numcomps != 1 || !c->data || c->w != (OPJ_UINT32)f->width ||
         c->h != (OPJ_UINT32)f->height)
-        return chex_error_set(err, CHEX_E_DATA, "%s: OpenJPEG decoded another size", name);
+        return chex_error_data(err, "%s: OpenJPEG decoded another size", name);
     for (size_t i = 0; i < pixels; i++) {
         if (c->data[i] < low || c->data[i] > high)
             return BAD("the JPEG 2000 image has the value %d, which does not fit into the %u bits "

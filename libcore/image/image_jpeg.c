@@ -124,10 +124,10 @@ static void check_coefficients(struct job *job) {
                  jpeg->comp_info[i].height_in_blocks * sizeof(JBLOCK);
     if (bytes <= MAX_COEFFICIENT_BYTES)
         return;
-    job->status = chex_error_set(
-        job->err, CHEX_E_DATA,
-        "%s: %u x %u pixels in %d components take more than %d bytes to decode", job->name,
-        jpeg->image_width, jpeg->image_height, jpeg->num_components, MAX_COEFFICIENT_BYTES);
+    job->status = chex_error_data(
+        job->err, "%s: %u x %u pixels in %d components take more than %d bytes to decode",
+        job->name, jpeg->image_width, jpeg->image_height, jpeg->num_components,
+        MAX_COEFFICIENT_BYTES);
     longjmp(job->fault, 1);
 }
 

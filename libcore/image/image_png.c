@@ -201,7 +201,7 @@ static enum chex_status decode_by_libpng(struct job *job) {
         return chex_error_prefix(job->err, job->status, "%s", job->name);
     if (!strncmp(job->message, "Out of memory", 13))
         return chex_error_set(job->err, CHEX_E_RESOURCE, "%s: libpng: %s", job->name, job->message);
-    return chex_error_set(job->err, CHEX_E_DATA, "%s: libpng: %s", job->name, job->message);
+    return chex_error_data(job->err, "%s: libpng: %s", job->name, job->message);
 }
 
 static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *data, size_t size,
@@ -214,7 +214,7 @@ static enum chex_status decode(struct chex_image_reader *reader, const uint8_t *
         return decode_by_libpng(&job);
     const char *why = chex_png_fast(state, data, size, image);
     if (why && chex_png_path(state) == CHEX_PNG_FAST)
-        return chex_error_set(err, CHEX_E_DATA, "%s: not for the fast path: %s", name, why);
+        return chex_error_data(err, "%s: not for the fast path: %s", name, why);
     return why ? decode_by_libpng(&job) : CHEX_OK;
 }
 

@@ -171,10 +171,10 @@ enum chex_status chex_create_check_bad_limit(struct chex_create *c, struct chex_
             chex_warn("%s", c->reasons[r]);
     write_failed_list(c, list, sizeof list);
     if (c->bad_count == 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s (--max-bad is 0)", c->reasons[first]);
-    return chex_error_set(
-        err, CHEX_E_DATA, "%s%zu images cannot be used (--max-bad is %zu): %.200s%s",
-        c->gave_up ? "at least " : "", c->bad_count, c->o->max_bad, c->reasons[first], list);
+        return chex_error_data(err, "%s (--max-bad is 0)", c->reasons[first]);
+    return chex_error_data(err, "%s%zu images cannot be used (--max-bad is %zu): %.200s%s",
+                           c->gave_up ? "at least " : "", c->bad_count, c->o->max_bad,
+                           c->reasons[first], list);
 }
 
 /* For images that are bad before any shard is built, mostly missing ones. If there are more than
@@ -202,12 +202,11 @@ static enum chex_status none_found(const struct chex_create *c, size_t wanted,
     const struct chex_folder_file *files = chex_folder_files(c->folder, &count);
     while (!c->bad[first])
         first++;
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "none of the %zu images of %s (%.100s) is under %s, which holds %zu files "
-        "(%.200s): is it the label file of another data set?",
-        wanted, c->o->labels, c->table->rows[first].path, c->o->images, count,
-        count ? files[count / 2].path : "none");
+    return chex_error_data(err,
+                           "none of the %zu images of %s (%.100s) is under %s, which holds %zu "
+                           "files (%.200s): is it the label file of another data set?",
+                           wanted, c->o->labels, c->table->rows[first].path, c->o->images, count,
+                           count ? files[count / 2].path : "none");
 }
 
 struct owner {
@@ -236,11 +235,11 @@ static enum chex_status refuse_shared_files(const struct chex_create *c, struct 
     for (size_t i = 1; i < n; i++) {
         const struct chex_label_row *a = &t->rows[owners[i - 1].row], *b = &t->rows[owners[i].row];
         if (owners[i].file == owners[i - 1].file)
-            return chex_error_set(
-                err, CHEX_E_DATA,
-                "%s: line %zu: image %s is the same file (%s) as image %s of line %zu, expected "
-                "each image once",
-                t->rows_path, b->line, b->path, owners[i].file->path, a->path, a->line);
+            return chex_error_data(err,
+                                   "%s: line %zu: image %s is the same file (%s) as image %s of "
+                                   "line %zu, expected each image once",
+                                   t->rows_path, b->line, b->path, owners[i].file->path, a->path,
+                                   a->line);
     }
     return CHEX_OK;
 }
@@ -261,17 +260,17 @@ static enum chex_status find_files(struct chex_create *c, struct chex_error *err
         const struct chex_folder_file *rival;
         c->files[r] = chex_create_find(c, r, &rival);
         if (rival)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu: image %s matches two files: %s, %s", t->rows_path,
-                                  t->rows[r].line, t->rows[r].path, c->files[r]->path, rival->path);
+            return chex_error_data(err, "%s: line %zu: image %s matches two files: %s, %s",
+                                   t->rows_path, t->rows[r].line, t->rows[r].path,
+                                   c->files[r]->path, rival->path);
         if (!c->files[r])
             CHEX_TRY(mark_missing(c, r, err));
     }
     CHEX_TRY(refuse_shared_files(c, err));
     /* The missing images may be in the archive after its fault. */
     if (c->archive_fault && c->bad_count)
-        return chex_error_set(err, CHEX_E_DATA, "%s; %zu images of %s were not found",
-                              c->archive_fault, c->bad_count, c->o->labels);
+        return chex_error_data(err, "%s; %zu images of %s were not found", c->archive_fault,
+                               c->bad_count, c->o->labels);
     if (wanted && c->bad_count == wanted)
         return none_found(c, wanted, err);
     CHEX_TRY(reject_spooled(c, err));
@@ -325,10 +324,9 @@ enum chex_status chex_create_make_layout(struct chex_create *c, struct chex_erro
         had[c->split[r]] = true;
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (had[s] && !c->layout->rows[s] && c->bad_count <= c->o->max_bad)
-            return chex_error_set(err, CHEX_E_DATA, "no image of split %s can be used",
-                                  chex_split_names[s]);
+            return chex_error_data(err, "no image of split %s can be used", chex_split_names[s]);
     if (!c->layout->shard_count)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no image belongs to a split", c->o->labels);
+        return chex_error_data(err, "%s: no image belongs to a split", c->o->labels);
     const bool known = c->origin && !c->origin->new_labels;
     return known || c->bad_count > c->o->max_bad ? CHEX_OK : warn_of_labels(c, err);
 }
@@ -339,9 +337,8 @@ enum chex_status chex_create_load_input(struct chex_create *c, struct chex_error
         CHEX_TRY(check_kinds(c->o, err));
     CHEX_TRY(chex_create_load_labels(c, err));
     if (!c->table->count)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no image has a view that --views keeps; the views are %s",
-                              c->o->labels, chex_labels_views_text(c->table, views, sizeof views));
+        return chex_error_data(err, "%s: no image has a view that --views keeps; the views are %s",
+                               c->o->labels, chex_labels_views_text(c->table, views, sizeof views));
     CHEX_TRY(split_rows(c, err));
     if (!c->folder)
         CHEX_TRY(chex_folder_open(c->o->images, &c->folder, err));

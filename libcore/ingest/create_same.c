@@ -77,15 +77,15 @@ static enum chex_status differ(const char *what, int rank, const struct input_of
                                struct chex_error *err) {
     char bytes[32], expected[32];
     const struct input_digest *theirs = &all[rank].input, *first = &all[0].input;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "rank %d on %s: %.160s differ from those of rank 0 on %s (%" PRIu64
-                          ", %s, digest %016" PRIx64 "; expected %" PRIu64 ", %s, %016" PRIx64
-                          "): give a path that holds the same files on all "
-                          "nodes (copies must keep their times, as by cp -p)",
-                          rank, all[rank].host, what, all[0].host, theirs->count,
-                          chex_format_bytes(bytes, sizeof bytes, theirs->bytes), theirs->digest,
-                          first->count, chex_format_bytes(expected, sizeof expected, first->bytes),
-                          first->digest);
+    return chex_error_data(err,
+                           "rank %d on %s: %.160s differ from those of rank 0 on %s (%" PRIu64
+                           ", %s, digest %016" PRIx64 "; expected %" PRIu64 ", %s, %016" PRIx64
+                           "): give a path that holds the same files on all nodes (copies must "
+                           "keep their times, as by cp -p)",
+                           rank, all[rank].host, what, all[0].host, theirs->count,
+                           chex_format_bytes(bytes, sizeof bytes, theirs->bytes), theirs->digest,
+                           first->count, chex_format_bytes(expected, sizeof expected, first->bytes),
+                           first->digest);
 }
 
 /* Collective. Every rank compares all digests, so all ranks get the same result. */

@@ -124,14 +124,14 @@ static bool same_attributes(const struct chex_create *c, const struct chex_layou
 static enum chex_status compare(const struct chex_create *c, const struct chex_layout_shard *layout,
                                 const struct chex_shard *s, struct chex_error *err) {
     if (!same_attributes(c, layout, s))
-        return chex_error_set(err, CHEX_E_DATA, "%s: its attributes differ from those of this run",
-                              chex_shard_path(s));
+        return chex_error_data(err, "%s: its attributes differ from those of this run",
+                               chex_shard_path(s));
     for (size_t i = 0; i < layout->row_count; i++) {
         const char *field = chex_create_difference(c, layout->rows[i], s, i);
         if (field)
-            return chex_error_set(
-                err, CHEX_E_DATA, "%s: row %zu: the %s of %s differs from the label file",
-                chex_shard_path(s), i, field, c->table->rows[layout->rows[i]].image_id);
+            return chex_error_data(err, "%s: row %zu: the %s of %s differs from the label file",
+                                   chex_shard_path(s), i, field,
+                                   c->table->rows[layout->rows[i]].image_id);
     }
     return CHEX_OK;
 }

@@ -277,9 +277,8 @@ static enum chex_status reject(struct spooling *s, struct task *t, size_t row, c
     pthread_mutex_unlock(&s->lock);
     if (!hopeless)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "at least %zu images cannot be used (--max-bad is %zu), such as %s", bad,
-                          most, reason);
+    return chex_error_data(err, "at least %zu images cannot be used (--max-bad is %zu), such as %s",
+                           bad, most, reason);
 }
 
 /* Reads one member. A member that is empty or too large is a bad image at once, and image->data

@@ -504,8 +504,7 @@ enum chex_status chex_folder_read(const struct chex_folder_file *file,
         return chex_error_prefix(err, st == CHEX_E_DATA ? CHEX_E_ENV : st, "%s", file->path);
     if (chex_fs_pread(fd, data, (size_t)file->bytes, file->offset) != file->bytes)
         st = errno ? chex_error_errno(err, CHEX_E_ENV, errno, "cannot read %s", file->path)
-                   : chex_error_set(err, CHEX_E_DATA, "%s: the file that holds it shrank",
-                                    file->path);
+                   : chex_error_data(err, "%s: the file that holds it shrank", file->path);
     close_container(h, fd);
     if (st != CHEX_OK)
         return st;

@@ -220,8 +220,7 @@ static enum chex_status add_name(struct making *m, const char *name, struct chex
     if (S_ISDIR(info.st_mode))
         return add_folder(m, name, err);
     if (!S_ISREG(info.st_mode))
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--images %s: expected a file, a folder or an archive", name);
+        return chex_error_data(err, "--images %s: expected a file, a folder or an archive", name);
     const struct chex_folder_file file = {.path = name,
                                           .below = strlen(name) - strlen(chex_fs_name(name)),
                                           .bytes = (uint64_t)info.st_size,
@@ -374,9 +373,8 @@ static enum chex_status make_unique(struct chex_image_list *l, struct chex_error
             for (stop = i + 1; stop < count && strcmp(order[stop]->id, order[i]->id) == 0;)
                 stop++;
             if (stop - i > 1 && pass == 1)
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "--images: %s is there twice: name each image once",
-                                      order[i]->id);
+                return chex_error_data(err, "--images: %s is there twice: name each image once",
+                                       order[i]->id);
             for (size_t k = i; stop - i > 1 && pass == 0 && k < stop; k++)
                 order[k]->id = order[k]->file.path;
         }
@@ -404,12 +402,11 @@ static enum chex_status compare(const struct chex_image_list *l, struct chex_gro
     const uint64_t *all = g->all;
     for (int r = 1; r < g->size; r++)
         if (memcmp(all, all + 2 * r, sizeof mine) != 0)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "--images: rank 0 sees %llu files and rank %d sees %llu, or "
-                                  "files of other sizes or times: the ranks must see the same "
-                                  "files",
-                                  (unsigned long long)all[1], r,
-                                  (unsigned long long)all[2 * r + 1]);
+            return chex_error_data(
+                err,
+                "--images: rank 0 sees %llu files and rank %d sees %llu, or files of other sizes "
+                "or times: the ranks must see the same files",
+                (unsigned long long)all[1], r, (unsigned long long)all[2 * r + 1]);
     return CHEX_OK;
 }
 
@@ -421,7 +418,7 @@ static enum chex_status list_names(struct making *m, const char *const *names, s
     for (size_t i = 0; i < count; i++)
         CHEX_TRY(add_name(m, names[i], err));
     if (!m->list->count && !m->noted_count)
-        return chex_error_set(err, CHEX_E_DATA, "--images %s: there is no file", names[0]);
+        return chex_error_data(err, "--images %s: there is no file", names[0]);
     return CHEX_OK;
 }
 
@@ -431,7 +428,7 @@ static enum chex_status complete(struct making *m, struct chex_error *err) {
         CHEX_TRY(insert_members(m, err));
     CHEX_TRY(make_unique(m->list, err));
     if (!m->list->count)
-        return chex_error_set(err, CHEX_E_DATA, "--images: the archives have no file");
+        return chex_error_data(err, "--images: the archives have no file");
     m->list->digest = digest_of(m->list);
     return CHEX_OK;
 }
@@ -444,10 +441,10 @@ static enum chex_status make(struct making *m, const char *const *names, size_t 
     CHEX_TRY(chex_group_broadcast(m->group, &archives, sizeof archives, 0, err));
     enum chex_status st = archives == m->noted_count
                               ? CHEX_OK
-                              : chex_error_set(err, CHEX_E_DATA,
-                                               "--images: rank 0 sees %llu compressed archives, "
-                                               "this rank %zu: the ranks must see the same files",
-                                               (unsigned long long)archives, m->noted_count);
+                              : chex_error_data(err,
+                                                "--images: rank 0 sees %llu compressed archives, "
+                                                "this rank %zu: the ranks must see the same files",
+                                                (unsigned long long)archives, m->noted_count);
     CHEX_TRY(chex_group_agree(m->group, st, err));
     if (archives)
         CHEX_TRY(share_members(m, err));

@@ -140,24 +140,24 @@ static enum chex_status refuse_missing(const struct relabel *r, const struct che
     if (!r->missing_count)
         return CHEX_OK;
     if (r->missing_count == set->count)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: none of the %zu images of %s (%.100s) is in it; its first image "
-                              "is %.100s: is it the label file of another data set?",
-                              r->o->create.labels, set->count, r->o->create.set,
-                              set->rows[0].image_id,
-                              r->table->count ? r->table->rows[0].image_id : "missing too");
+        return chex_error_data(err,
+                               "%s: none of the %zu images of %s (%.100s) is in it; its first "
+                               "image is %.100s: is it the label file of another data set?",
+                               r->o->create.labels, set->count, r->o->create.set,
+                               set->rows[0].image_id,
+                               r->table->count ? r->table->rows[0].image_id : "missing too");
     if (r->o->missing == CHEX_RELABEL_DROP)
         return CHEX_OK;
     for (size_t i = 0; i < r->missing_count && i < SHOWN_MISSING; i++) {
         snprintf(one, sizeof one, "%s%.60s", i ? ", " : "", r->missing[i]);
         strcat(names, one);
     }
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: %zu of the %zu images of %s %s not in it (%s%s): add them, or leave "
-                          "them out with --missing drop",
-                          r->o->create.labels, r->missing_count, set->count, r->o->create.set,
-                          r->missing_count == 1 ? "is" : "are", names,
-                          r->missing_count > SHOWN_MISSING ? ", ..." : "");
+    return chex_error_data(err,
+                           "%s: %zu of the %zu images of %s %s not in it (%s%s): add them, or "
+                           "leave them out with --missing drop",
+                           r->o->create.labels, r->missing_count, set->count, r->o->create.set,
+                           r->missing_count == 1 ? "is" : "are", names,
+                           r->missing_count > SHOWN_MISSING ? ", ..." : "");
 }
 
 /* Gives each row its new labels, or marks it unused. */
@@ -180,9 +180,8 @@ static void replace(struct relabel *r, struct chex_label_table *set, enum chex_s
 static enum chex_status refuse_empty_split(const struct relabel *r, struct chex_error *err) {
     for (int s = 0; s < CHEX_SPLIT_COUNT; s++)
         if (r->had[s] && !r->has[s])
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: none of the %zu images of split %s is in it",
-                                  r->o->create.labels, r->had[s], chex_split_names[s]);
+            return chex_error_data(err, "%s: none of the %zu images of split %s is in it",
+                                   r->o->create.labels, r->had[s], chex_split_names[s]);
     return CHEX_OK;
 }
 

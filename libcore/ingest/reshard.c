@@ -46,7 +46,7 @@ static enum chex_status open_sets(struct reshard *r, const char *dir, struct che
         rows += r->sets[s]->rows;
     }
     if (!rows)
-        return chex_error_set(err, CHEX_E_DATA, "%s: the set has no split", dir);
+        return chex_error_data(err, "%s: the set has no split", dir);
     chex_info("%s: %zu image%s in %zu shard%s", dir, rows, chex_text_s(rows), shards,
               chex_text_s(shards));
     if (!r->options.shards)

@@ -67,8 +67,8 @@ void chex_tfrecord_close(struct chex_tfrecord *r) {
 
 static enum chex_status fault(const struct chex_tfrecord *r, const char *what,
                               struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_DATA, "%s: record %zu at byte %llu: %s", r->path, r->number,
-                          (unsigned long long)r->at, what);
+    return chex_error_data(err, "%s: record %zu at byte %llu: %s", r->path, r->number,
+                           (unsigned long long)r->at, what);
 }
 
 static enum chex_status read_at(const struct chex_tfrecord *r, void *data, size_t bytes,
@@ -209,7 +209,7 @@ struct features {
 };
 
 static enum chex_status broken(const char *what, struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_DATA, "%s is no valid tf.train.Example", what);
+    return chex_error_data(err, "%s is no valid tf.train.Example", what);
 }
 
 static bool read_feature(struct span s, struct feature *out) {
@@ -262,9 +262,9 @@ static enum chex_status one_value(const struct feature *feature, const char *key
     struct field f;
     size_t count = 0;
     if (feature->kind == NO_LIST)
-        return chex_error_set(err, CHEX_E_DATA, "it has no %s", key);
+        return chex_error_data(err, "it has no %s", key);
     if (feature->kind != BYTES_LIST)
-        return chex_error_set(err, CHEX_E_DATA, "%s holds numbers, expected bytes", key);
+        return chex_error_data(err, "%s holds numbers, expected bytes", key);
     while (s.at < s.end) {
         if (!take_field(&s, &f))
             return broken(key, err);
@@ -274,7 +274,7 @@ static enum chex_status one_value(const struct feature *feature, const char *key
         count++;
     }
     if (count != 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s holds %zu values, expected 1", key, count);
+        return chex_error_data(err, "%s holds %zu values, expected 1", key, count);
     return CHEX_OK;
 }
 
@@ -285,9 +285,8 @@ struct labels {
 
 static enum chex_status add_label(struct labels *l, double value, struct chex_error *err) {
     if (value != 0 && value != 1 && value != -1)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "value %zu of image/label is %g, expected 0, 1 or -1", l->count + 1,
-                              value);
+        return chex_error_data(err, "value %zu of image/label is %g, expected 0, 1 or -1",
+                               l->count + 1, value);
     if (l->count < CHEX_CLASS_COUNT)
         l->values[l->count] = (int8_t)value;
     l->count++;
@@ -320,9 +319,9 @@ static enum chex_status read_labels(const struct feature *feature, int8_t *value
     struct span s = feature->list;
     struct field f;
     if (feature->kind == NO_LIST)
-        return chex_error_set(err, CHEX_E_DATA, "it has no image/label");
+        return chex_error_data(err, "it has no image/label");
     if (feature->kind == BYTES_LIST)
-        return chex_error_set(err, CHEX_E_DATA, "image/label holds bytes, expected numbers");
+        return chex_error_data(err, "image/label holds bytes, expected numbers");
     while (s.at < s.end) {
         if (!take_field(&s, &f))
             return broken("image/label", err);
@@ -336,8 +335,8 @@ static enum chex_status read_labels(const struct feature *feature, int8_t *value
             return broken("image/label", err);
     }
     if (l.count != CHEX_CLASS_COUNT)
-        return chex_error_set(err, CHEX_E_DATA, "image/label holds %zu values, expected %d",
-                              l.count, CHEX_CLASS_COUNT);
+        return chex_error_data(err, "image/label holds %zu values, expected %d", l.count,
+                               CHEX_CLASS_COUNT);
     return CHEX_OK;
 }
 
@@ -347,16 +346,15 @@ static enum chex_status check_name(struct span name, struct chex_error *err) {
     size_t last = 0;
     for (const uint8_t *p = name.at; p < name.end; p++) {
         if (*p <= ' ' || *p == 127)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "image/filename holds byte %d, expected a file name without "
-                                  "blanks and control characters",
-                                  *p);
+            return chex_error_data(err,
+                                   "image/filename holds byte %d, expected a file name without "
+                                   "blanks and control characters",
+                                   *p);
         last = *p == '/' ? 0 : last + 1;
     }
     if (last == 0 || last > MAX_NAME_BYTES)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "image/filename is a name of %zu bytes, expected 1 to %d", last,
-                              MAX_NAME_BYTES);
+        return chex_error_data(err, "image/filename is a name of %zu bytes, expected 1 to %d", last,
+                               MAX_NAME_BYTES);
     return CHEX_OK;
 }
 

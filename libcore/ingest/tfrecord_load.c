@@ -137,10 +137,9 @@ static enum chex_status check_unique(const struct load *l, const struct chex_lab
         if (first == r)
             continue;
         const struct file *fa = file_of(l, r, &a), *fb = file_of(l, first, &b);
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: record %zu: image '%s' is record %zu of %s already, expected "
-                              "each image once",
-                              fa->path, a, t->rows[r].image_id, b, fb->path);
+        return chex_error_data(
+            err, "%s: record %zu: image '%s' is record %zu of %s already, expected each image once",
+            fa->path, a, t->rows[r].image_id, b, fb->path);
     }
     return CHEX_OK;
 }
@@ -181,8 +180,7 @@ static enum chex_status fill_table(const struct load *l, const char *order,
             memcpy(labels, from->labels, sizeof from->labels);
         }
     if (t->count == 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no records, expected at least one image",
-                              t->path);
+        return chex_error_data(err, "%s: no records, expected at least one image", t->path);
     bool repeats = false;
     CHEX_TRY(chex_image_ids_qualify(t, &repeats, err));
     if (repeats)

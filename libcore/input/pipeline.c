@@ -78,8 +78,8 @@ static enum chex_status check_training(const struct chex_pipeline_config *c,
         return chex_error_set(err, CHEX_E_FAIL, "logical ranks %d to %d of %d", c->rank_from,
                               c->rank_to, c->order.logical_ranks);
     if (c->epoch >= UINT32_MAX || c->step > chex_order_steps(&c->order))
-        return chex_error_set(err, CHEX_E_DATA, "start at epoch %llu, step %zu: an epoch has %zu",
-                              (unsigned long long)c->epoch, c->step, chex_order_steps(&c->order));
+        return chex_error_data(err, "start at epoch %llu, step %zu: an epoch has %zu",
+                               (unsigned long long)c->epoch, c->step, chex_order_steps(&c->order));
     return CHEX_OK;
 }
 
@@ -103,10 +103,10 @@ static enum chex_status check(const struct chex_pipeline_config *c, struct chex_
                               "--batch-size %d, --image-size %d: expected 1 or more", c->batch,
                               c->image_size);
     if (c->set->size < c->image_size)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s holds images of %d px, smaller than the image size of %d px: "
-                              "shard again with a larger --size or lower --image-size",
-                              c->set->dir, c->set->size, c->image_size);
+        return chex_error_data(err,
+                               "%s holds images of %d px, smaller than the image size of %d px: "
+                               "shard again with a larger --size or lower --image-size",
+                               c->set->dir, c->set->size, c->image_size);
     if (c->kind != CHEX_PIPELINE_NEW && (c->raw || c->features.count || !c->training))
         return chex_error_set(err, CHEX_E_FAIL,
                               "pipeline %s: only `new` makes raw batches, features and batches of "

@@ -56,8 +56,8 @@ void chex_csv_release(struct chex_csv *csv) {
 
 static enum chex_status fault(const struct chex_csv *csv, struct chex_error *err,
                               const char *what) {
-    return chex_error_set(err, CHEX_E_DATA, "%s: line %zu, column %zu: %s", csv->path,
-                          csv->next_line, csv->count + 1, what);
+    return chex_error_data(err, "%s: line %zu, column %zu: %s", csv->path, csv->next_line,
+                           csv->count + 1, what);
 }
 
 static enum chex_status add_field(struct chex_csv *csv, char *field, struct chex_error *err) {
@@ -167,7 +167,7 @@ enum chex_status chex_csv_header(struct chex_csv *csv, struct chex_error *err) {
     bool more;
     CHEX_TRY(chex_csv_next(csv, &more, err));
     if (!more)
-        return chex_error_set(err, CHEX_E_DATA, "%s: empty file, expected a header", csv->path);
+        return chex_error_data(err, "%s: empty file, expected a header", csv->path);
     char **names = malloc(csv->count * sizeof *names);
     if (!names)
         return chex_error_memory(err, "%s", csv->path);
@@ -185,15 +185,14 @@ enum chex_status chex_csv_find(const struct chex_csv *csv, const char *name, con
         if (strcmp(csv->names[i], name) != 0)
             continue;
         if (found >= 0)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line 1: columns %d and %zu are both '%s', expected one",
-                                  csv->path, found + 1, i + 1, name);
+            return chex_error_data(err,
+                                   "%s: line 1: columns %d and %zu are both '%s', expected one",
+                                   csv->path, found + 1, i + 1, name);
         found = (int)i;
     }
     if (found < 0 && expects)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: line 1: the header has no column '%s', expected %s", csv->path,
-                              name, expects);
+        return chex_error_data(err, "%s: line 1: the header has no column '%s', expected %s",
+                               csv->path, name, expects);
     *column_out = found;
     return CHEX_OK;
 }
@@ -211,9 +210,8 @@ enum chex_status chex_csv_row(struct chex_csv *csv, bool *more_out, struct chex_
     while (*more_out && csv->count == csv->name_count && is_header(csv));
     if (!*more_out || csv->count == csv->name_count)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: line %zu: %zu columns, expected %zu as in the header", csv->path,
-                          csv->line, csv->count, csv->name_count);
+    return chex_error_data(err, "%s: line %zu: %zu columns, expected %zu as in the header",
+                           csv->path, csv->line, csv->count, csv->name_count);
 }
 
 const char *chex_csv_separators(const struct chex_csv *csv) {
@@ -253,8 +251,8 @@ enum chex_status chex_csv_fault(const struct chex_csv *csv, int column, const ch
 enum chex_status chex_text_fault(const char *path, size_t line, size_t column, const char *name,
                                  const char *value, const char *expected, struct chex_error *err) {
     char shown[64], shown_name[64];
-    return chex_error_set(
-        err, CHEX_E_DATA, "%s: line %zu, column %zu%s%s%s: '%s', expected %s", path, line, column,
+    return chex_error_data(
+        err, "%s: line %zu, column %zu%s%s%s: '%s', expected %s", path, line, column,
         name ? " (" : "", name ? chex_text_printable(name, shown_name, sizeof shown_name) : "",
         name ? ")" : "", chex_text_printable(value, shown, sizeof shown), expected);
 }
@@ -266,9 +264,9 @@ enum chex_status chex_text_encoding_fault(const char *path, size_t line, const c
     const unsigned char *p = (const unsigned char *)value;
     while (*p && *p < 0x80)
         p++;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: line %zu: %s '%s': byte 0x%02X, as in Windows-1252 or Latin-1, "
-                          "expected UTF-8: convert the file with iconv -f WINDOWS-1252 -t UTF-8%s",
-                          path, line, what, chex_text_printable(value, shown, sizeof shown), *p,
-                          also);
+    return chex_error_data(err,
+                           "%s: line %zu: %s '%s': byte 0x%02X, as in Windows-1252 or Latin-1, "
+                           "expected UTF-8: convert the file with iconv -f WINDOWS-1252 -t UTF-8%s",
+                           path, line, what, chex_text_printable(value, shown, sizeof shown), *p,
+                           also);
 }

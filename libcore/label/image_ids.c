@@ -77,11 +77,11 @@ static enum chex_status use_path_as_id(struct chex_label_table *t, struct chex_l
                                        struct chex_error *err) {
     CHEX_TRY(normalize_path(t, row, err));
     if (strlen(row->path) > CHEX_IMAGE_ID_MAX_BYTES)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: line %zu: the path of image '%.60s...' has %zu bytes, expected "
-                              "%d at most if file names repeat",
-                              t->rows_path, row->line, row->path, strlen(row->path),
-                              (int)CHEX_IMAGE_ID_MAX_BYTES);
+        return chex_error_data(err,
+                               "%s: line %zu: the path of image '%.60s...' has %zu bytes, expected "
+                               "%d at most if file names repeat",
+                               t->rows_path, row->line, row->path, strlen(row->path),
+                               (int)CHEX_IMAGE_ID_MAX_BYTES);
     row->image_id = row->path;
     return CHEX_OK;
 }

@@ -61,7 +61,7 @@ enum chex_status chex_label_counts_judge(const char *part, const char *const *na
                  "negative labels)",
                  classes, positive, negative);
         if (learns)
-            return chex_error_set(err, CHEX_E_DATA, "%s: nothing can be learned: %s", part, text);
+            return chex_error_data(err, "%s: nothing can be learned: %s", part, text);
         snprintf(warning, size, "%s: nothing can be learned and no AUROC computed: %s", part, text);
         return CHEX_OK;
     }

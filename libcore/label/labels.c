@@ -39,7 +39,7 @@ static enum chex_status open_table(const char *path, struct chex_label_table **t
     CHEX_TRY(chex_labels_new(path, &t, err));
     CHEX_TRY(chex_table_read(path, CHEX_LABELS_MAX_BYTES, &t->text, size_out, err));
     if (t->text[strspn(t->text, " \t\r\n")] == '\0' && strlen(t->text) == *size_out)
-        return chex_error_set(err, CHEX_E_DATA, "%s: empty file", path);
+        return chex_error_data(err, "%s: empty file", path);
     *table_out = CHEX_TAKE(t);
     return CHEX_OK;
 }
@@ -72,14 +72,13 @@ static enum chex_status unknown_file(const char *path, const struct chex_label_h
                                      struct chex_error *err) {
     char known[400] = "", shown[64];
     if (h->fault)
-        return chex_error_set(err, CHEX_E_DATA, "%s", h->fault);
+        return chex_error_data(err, "%s", h->fault);
     for (int i = 0, at = 0; i < FORMATS; i++)
         at += snprintf(known + at, sizeof known - (size_t)at, "%s%s (%s)", i ? "; " : "",
                        formats[i]->name, formats[i]->expects);
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "%s: line 1: '%s' is not the first line of a known label format, expected one of: %s", path,
-        chex_text_printable(h->line, shown, sizeof shown), known);
+    return chex_error_data(
+        err, "%s: line 1: '%s' is not the first line of a known label format, expected one of: %s",
+        path, chex_text_printable(h->line, shown, sizeof shown), known);
 }
 
 /* Returns the format that matches the header; NULL if none does. *rival_out: a second format that
@@ -119,17 +118,16 @@ static enum chex_status choose(const char *path, const struct chex_label_header 
         return chex_error_set(err, CHEX_E_USAGE, "--columns is not for label format '%s'",
                               named->name);
     if (named && !named->general && found && found != named && !rival)
-        return chex_error_set(
-            err, CHEX_E_DATA,
-            "%s: line 1: this is a label file of format %s (%s), expected %s (%s)", path,
+        return chex_error_data(
+            err, "%s: line 1: this is a label file of format %s (%s), expected %s (%s)", path,
             found->name, why, named->name, named->expects);
     if (!named && !found)
         return unknown_file(path, h, err);
     if (!named && rival)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: line 1: this may be format %s (%s) or %s (%s), expected one of "
-                              "them: say which by --format",
-                              path, found->name, found->expects, rival->name, rival->expects);
+        return chex_error_data(err,
+                               "%s: line 1: this may be format %s (%s) or %s (%s), expected one of "
+                               "them: say which by --format",
+                               path, found->name, found->expects, rival->name, rival->expects);
     if (named)
         snprintf(why, why_size, columns ? "chosen by --columns" : "chosen by --format");
     *format_out = named ? named : found;

@@ -114,11 +114,10 @@ static enum chex_status missing(const struct chex_csv *csv, int role, struct che
     for (size_t i = 0; i < csv->name_count && at + sizeof name + 6 < sizeof found; i++)
         at += (size_t)snprintf(found + at, sizeof found - at, "%s'%s'", i ? ", " : "",
                                chex_text_printable(csv->names[i], name, sizeof name));
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "%s: line 1: the header has no column for %s, expected one named so or by "
-        "--columns %s=NAME; there are %zu: %s",
-        csv->path, role_names[role], role_names[role], csv->name_count, found);
+    return chex_error_data(err,
+                           "%s: line 1: the header has no column for %s, expected one named so or "
+                           "by --columns %s=NAME; there are %zu: %s",
+                           csv->path, role_names[role], role_names[role], csv->name_count, found);
 }
 
 static enum chex_status find_roles(struct layout *l, const struct chex_csv *csv,
@@ -187,18 +186,18 @@ static enum chex_status guess_columns(const struct layout *l, struct chex_label_
 static enum chex_status no_labels(const struct chex_csv *csv, int empty, struct chex_error *err) {
     char name[48];
     if (csv->at + strspn(csv->at, "\r\n") == csv->end)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: a header and no row, expected one for each image", csv->path);
+        return chex_error_data(err, "%s: a header and no row, expected one for each image",
+                               csv->path);
     if (empty >= 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no column holds labels: every cell of column '%s' is empty, "
-                              "expected 1, 0 or -1",
-                              csv->path, chex_text_printable(csv->names[empty], name, sizeof name));
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: no column holds labels (every value 1, 0, -1 or empty); name the "
-                          "columns by --columns labels=A:B, or by --columns findings=NAME one "
-                          "with names such as Effusion|Mass",
-                          csv->path);
+        return chex_error_data(
+            err,
+            "%s: no column holds labels: every cell of column '%s' is empty, expected 1, 0 or -1",
+            csv->path, chex_text_printable(csv->names[empty], name, sizeof name));
+    return chex_error_data(
+        err,
+        "%s: no column holds labels (every value 1, 0, -1 or empty); name the columns by --columns "
+        "labels=A:B, or by --columns findings=NAME one with names such as Effusion|Mass",
+        csv->path);
 }
 
 /* Lists the names of the classes: those in --columns labels=, or those of the columns with labels.

@@ -30,9 +30,8 @@ static bool detect(const struct chex_label_header *h, char *why, size_t why_size
 
 static enum chex_status wrong_width(const struct chex_label_table *t, size_t line, size_t found,
                                     struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: line %zu: %zu columns, expected %d: a file name and %d flags",
-                          t->path, line, found, CHEX_CLASS_COUNT + 1, CHEX_CLASS_COUNT);
+    return chex_error_data(err, "%s: line %zu: %zu columns, expected %d: a file name and %d flags",
+                           t->path, line, found, CHEX_CLASS_COUNT + 1, CHEX_CLASS_COUNT);
 }
 
 static enum chex_status parse_line(struct chex_label_table *t, char *line, size_t number,

@@ -202,9 +202,8 @@ static enum chex_status read_images(struct join *j, struct chex_error *err) {
     bool there;
     CHEX_TRY(find_beside(j->table, "metadata", &j->meta, &there, err));
     if (!there)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: no %s beside it, expected MIMIC-CXR's metadata file there",
-                              j->table->path, j->meta.path);
+        return chex_error_data(err, "%s: no %s beside it, expected MIMIC-CXR's metadata file there",
+                               j->table->path, j->meta.path);
     CHEX_TRY(open_file(&j->meta, err));
     if (!(j->table->rows_path = chex_labels_copy(j->table, j->meta.path, strlen(j->meta.path))))
         return chex_error_memory(err, "%s", j->table->path);
@@ -217,8 +216,8 @@ static enum chex_status read_images(struct join *j, struct chex_error *err) {
         CHEX_TRY(add_image(j, at, err));
     }
     if (j->table->count == 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no image of a study of %s, expected some",
-                              j->meta.path, j->table->path);
+        return chex_error_data(err, "%s: no image of a study of %s, expected some", j->meta.path,
+                               j->table->path);
     return CHEX_OK;
 }
 

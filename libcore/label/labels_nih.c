@@ -86,9 +86,8 @@ static enum chex_status parse(struct chex_label_table *t, const struct chex_labe
             return CHEX_OK;
         const size_t width = csv->name_count;
         if (csv->count != width && (csv->count != width + 1 || csv->fields[width][0]))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu: %zu columns, expected %zu as in the header",
-                                  t->path, csv->line, csv->count, width);
+            return chex_error_data(err, "%s: line %zu: %zu columns, expected %zu as in the header",
+                                   t->path, csv->line, csv->count, width);
         CHEX_TRY(chex_field_row(t, csv, &at, &row, &labels, err));
         CHEX_TRY(chex_field_findings(t, csv, (size_t)findings, "Finding Labels", labels, err));
     }

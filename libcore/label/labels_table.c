@@ -131,19 +131,17 @@ static enum chex_status name_classes(const struct chex_label_table *t, const cha
     char shown[64];
     for (size_t i = 0; i < count; i++) {
         if (!chex_class_canonical(names[i], n[i].name))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line 1: '%s' cannot be the name of a finding: %s", t->path,
-                                  chex_text_printable(names[i], shown, sizeof shown),
-                                  chex_class_name_fault(names[i]));
+            return chex_error_data(err, "%s: line 1: '%s' cannot be the name of a finding: %s",
+                                   t->path, chex_text_printable(names[i], shown, sizeof shown),
+                                   chex_class_name_fault(names[i]));
         if (!chex_text_is_utf8(n[i].name))
             return chex_text_encoding_fault(t->path, 1, "finding", names[i], "", err);
         n[i].ours = chex_class_find(n[i].name);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(n[k].name, n[i].name))
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "%s: line 1: '%s' and '%s' are the same finding, expected "
-                                      "each once",
-                                      t->path, names[k], names[i]);
+                return chex_error_data(
+                    err, "%s: line 1: '%s' and '%s' are the same finding, expected each once",
+                    t->path, names[k], names[i]);
     }
     return CHEX_OK;
 }
@@ -173,8 +171,8 @@ enum chex_status chex_labels_set_classes(struct chex_label_table *t, const char 
                                          size_t count, size_t *class_of_out,
                                          struct chex_error *err) {
     if (count == 0 || count > CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: line 1: %zu findings, expected 1 to %d",
-                              t->path, count, (int)CHEX_MAX_CLASSES);
+        return chex_error_data(err, "%s: line 1: %zu findings, expected 1 to %d", t->path, count,
+                               (int)CHEX_MAX_CLASSES);
     CHEX_AUTO_FREE struct naming *n = calloc(count, sizeof *n);
     if (!n)
         return chex_error_memory(err, "%s", t->path);
@@ -314,11 +312,11 @@ static enum chex_status index_rows(const struct chex_label_table *t, struct chex
     for (size_t i = 0, first; i < t->count; i++) {
         CHEX_TRY(chex_label_map_add(map, t->rows[i].image_id, i, &first, err));
         if (first != i && refuse_twice)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu, column 1: image '%s' is on line %zu already, "
-                                  "expected each image once",
-                                  t->rows_path, t->rows[i].line, t->rows[i].image_id,
-                                  t->rows[first].line);
+            return chex_error_data(err,
+                                   "%s: line %zu, column 1: image '%s' is on line %zu already, "
+                                   "expected each image once",
+                                   t->rows_path, t->rows[i].line, t->rows[i].image_id,
+                                   t->rows[first].line);
     }
     return CHEX_OK;
 }
@@ -343,14 +341,14 @@ static enum chex_status check_id(const struct chex_label_table *t, const struct 
     char shown[64];
     const size_t bytes = strlen(id);
     if (bytes > CHEX_MAX_ID_BYTES)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: line %zu: a %s id of %zu bytes (%s), expected %d at most",
-                              t->rows_path, r->line, what, bytes,
-                              chex_text_printable(id, shown, sizeof shown), (int)CHEX_MAX_ID_BYTES);
+        return chex_error_data(err, "%s: line %zu: a %s id of %zu bytes (%s), expected %d at most",
+                               t->rows_path, r->line, what, bytes,
+                               chex_text_printable(id, shown, sizeof shown),
+                               (int)CHEX_MAX_ID_BYTES);
     if (chex_text_has_control(id))
-        return chex_error_set(
-            err, CHEX_E_DATA, "%s: line %zu: %s '%s', expected an id without control characters",
-            t->rows_path, r->line, what, chex_text_printable(id, shown, sizeof shown));
+        return chex_error_data(
+            err, "%s: line %zu: %s '%s', expected an id without control characters", t->rows_path,
+            r->line, what, chex_text_printable(id, shown, sizeof shown));
     return CHEX_OK;
 }
 
@@ -385,8 +383,7 @@ static enum chex_status check_encoding(const struct chex_label_table *t, struct 
 enum chex_status chex_labels_finish(struct chex_label_table *t, struct chex_error *err) {
     CHEX_AUTO(chex_label_map_release) struct chex_label_map map = {0};
     if (t->count == 0)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no rows, expected at least one image",
-                              t->path);
+        return chex_error_data(err, "%s: no rows, expected at least one image", t->path);
     for (size_t i = 0; i < t->count; i++)
         t->rows[i].labels = chex_labels_of(t, i);
     t->file_count = t->count;

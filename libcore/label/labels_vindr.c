@@ -97,8 +97,8 @@ static enum chex_status find_findings(struct votes *v, struct chex_error *err) {
         if ((int)i == v->image || (int)i == v->reader)
             continue;
         if (count == MAX_FINDINGS)
-            return chex_error_set(err, CHEX_E_DATA, "%s: line 1: %zu columns, expected %d at most",
-                                  csv->path, csv->name_count, MAX_FINDINGS);
+            return chex_error_data(err, "%s: line 1: %zu columns, expected %d at most", csv->path,
+                                   csv->name_count, MAX_FINDINGS);
         names[count++] = csv->names[i];
     }
     return chex_label_flags_init(&v->flags, v->table, csv, names, count, EXPECTS, err);

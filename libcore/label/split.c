@@ -163,11 +163,11 @@ static enum chex_status refuse_empty(const struct chex_label_table *t, const siz
                                                     : NULL;
     if (!empty)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: the %s split is empty: of %zu image%s train %zu, val %zu, test %zu; "
-                          "expected at least one patient in each",
-                          t->path, empty, t->count, chex_text_s(t->count), count[CHEX_TRAIN],
-                          count[CHEX_VAL], count[CHEX_TEST]);
+    return chex_error_data(err,
+                           "%s: the %s split is empty: of %zu image%s train %zu, val %zu, test "
+                           "%zu; expected at least one patient in each",
+                           t->path, empty, t->count, chex_text_s(t->count), count[CHEX_TRAIN],
+                           count[CHEX_VAL], count[CHEX_TEST]);
 }
 
 enum chex_status chex_split_by_patient(const struct chex_label_table *table,
@@ -216,9 +216,8 @@ static enum chex_status use_names(struct list_use *use, const struct chex_label_
         if (!row && use->dropped && chex_image_ids_find(use->dropped, &names->rows[i], &other))
             continue;
         if (rival)
-            return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: " CHEX_IMAGE_IDS_RIVALS,
-                                  names->path, names->rows[i].line, id, row->image_id,
-                                  rival->image_id);
+            return chex_error_data(err, "%s: line %zu: " CHEX_IMAGE_IDS_RIVALS, names->path,
+                                   names->rows[i].line, id, row->image_id, rival->image_id);
         if (!row) {
             use->report.unknown++;
             keep_first(use->report.first_unknown, sizeof use->report.first_unknown, id);
@@ -226,20 +225,19 @@ static enum chex_status use_names(struct list_use *use, const struct chex_label_
         }
         enum chex_split *split = &use->split[row - use->table->rows];
         if (*split != CHEX_SPLIT_UNUSED)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu, column 1: '%s' is also in %s, expected "
-                                  "each image in one list",
-                                  names->path, names->rows[i].line, id, use->path[*split]);
+            return chex_error_data(
+                err, "%s: line %zu, column 1: '%s' is also in %s, expected each image in one list",
+                names->path, names->rows[i].line, id, use->path[*split]);
         *split = which;
         found++;
     }
     if (!found)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: none of its %zu image%s (the first is %s) is in %s%s; to split "
-                              "your own images at random by patient, use --split patient",
-                              names->path, names->count, chex_text_s(names->count),
-                              names->rows[0].image_id, use->table->path,
-                              use->dropped ? " with the views of --views" : "");
+        return chex_error_data(err,
+                               "%s: none of its %zu image%s (the first is %s) is in %s%s; to split "
+                               "your own images at random by patient, use --split patient",
+                               names->path, names->count, chex_text_s(names->count),
+                               names->rows[0].image_id, use->table->path,
+                               use->dropped ? " with the views of --views" : "");
     return CHEX_OK;
 }
 
@@ -308,10 +306,10 @@ static enum chex_status judge_shared(struct list_use *use, enum chex_shared_pati
         return CHEX_OK;
     if (shared.count > SHOWN_PATIENTS)
         snprintf(more, sizeof more, " and %zu more", shared.count - SHOWN_PATIENTS);
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "%zu patient%s in two splits: %s%s (the first in %s and %s), expected each "
-        "in one; --shared-patients drop leaves out the images of the lesser split",
+    return chex_error_data(
+        err,
+        "%zu patient%s in two splits: %s%s (the first in %s and %s), expected each in one; "
+        "--shared-patients drop leaves out the images of the lesser split",
         shared.count, shared.count == 1 ? " is" : "s are", shared.names, more, shared.from[0],
         shared.from[1]);
 }
@@ -326,11 +324,11 @@ static enum chex_status find_lists(const struct chex_label_table *t, char **trai
     if (!*train_out || !*test_out)
         return chex_error_memory(err, "splits");
     if (!chex_fs_exists(*train_out) || !chex_fs_exists(*test_out))
-        return chex_error_set(err, CHEX_E_DATA,
-                              "official split: no %s beside the label file; give the lists by "
-                              "--train-list, --val-list and --test-list, or split at random by "
-                              "patient with --split patient",
-                              chex_fs_exists(*train_out) ? *test_out : *train_out);
+        return chex_error_data(
+            err,
+            "official split: no %s beside the label file; give the lists by --train-list, "
+            "--val-list and --test-list, or split at random by patient with --split patient",
+            chex_fs_exists(*train_out) ? *test_out : *train_out);
     return CHEX_OK;
 }
 

@@ -22,8 +22,8 @@ static void release(struct text *t) { free(t->data); }
 static enum chex_status append(struct text *t, const char *path, const uint8_t *data, size_t bytes,
                                struct chex_error *err) {
     if (bytes > t->limit - t->size)
-        return chex_error_set(err, CHEX_E_DATA, "%s: unpacks to more than the limit of %llu bytes",
-                              path, (unsigned long long)t->limit);
+        return chex_error_data(err, "%s: unpacks to more than the limit of %llu bytes", path,
+                               (unsigned long long)t->limit);
     if (t->size + bytes >= t->capacity) {
         size_t capacity = 2 * (t->size + bytes) + 1;
         char *grown = realloc(t->data, capacity);
@@ -95,14 +95,14 @@ static enum chex_status refuse_other(const char *path, const struct text *t,
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const size_t n = strlen(others[i].magic);
         if (t->size >= n && !memcmp(t->data, others[i].magic, n))
-            return chex_error_set(err, CHEX_E_DATA, "%s: %s", path, others[i].what);
+            return chex_error_data(err, "%s: %s", path, others[i].what);
     }
     const char *wide = wide_encoding((const unsigned char *)t->data, t->size);
     if (!wide)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s: %.6s, expected UTF-8: convert the file with iconv -f %s -t UTF-8",
-                          path, wide, wide);
+    return chex_error_data(err,
+                           "%s: %.6s, expected UTF-8: convert the file with iconv -f %s -t UTF-8",
+                           path, wide, wide);
 }
 
 enum chex_status chex_table_read(const char *path, uint64_t limit, char **text_out,

@@ -137,8 +137,7 @@ struct reader {
 };
 
 /* The error of a file that is not valid. */
-#define BAD(r, format, ...)                                                                        \
-    chex_error_set((r)->err, CHEX_E_DATA, "%s: " format, (r)->path, __VA_ARGS__)
+#define BAD(r, format, ...) chex_error_data((r)->err, "%s: " format, (r)->path, __VA_ARGS__)
 
 static bool hash_matches(hid_t at, const char *name, const void *data, size_t bytes) {
     uint64_t want = 0;
@@ -227,8 +226,7 @@ static enum chex_status check_format(const struct reader *r) {
     CHEX_AUTO_FREE char *format = NULL;
     int64_t version = 0;
     if (!chex_h5_has_attr(r->file, "format"))
-        return chex_error_set(r->err, CHEX_E_DATA, "%s: not a checkpoint: no attribute 'format'",
-                              r->path);
+        return chex_error_data(r->err, "%s: not a checkpoint: no attribute 'format'", r->path);
     CHEX_TRY(chex_h5_read_text(r->file, "format", r->path, &format, r->err));
     if (strcmp(format, format_name) != 0)
         return BAD(r, "not a checkpoint: its format is '%.64s', expected '%s'", format,
@@ -266,9 +264,8 @@ static enum chex_status get_head(const struct reader *r, struct chex_checkpoint 
     CHEX_TRY(check_class_names(r, c));
     CHEX_TRY(chex_h5_read_text(r->file, "meta", r->path, &c->meta, r->err));
     if (!hash_matches(r->file, "meta_xxh3", c->meta, strlen(c->meta)))
-        return chex_error_set(r->err, CHEX_E_DATA,
-                              "%s: attribute meta is damaged: it does not match meta_xxh3",
-                              r->path);
+        return chex_error_data(r->err, "%s: attribute meta is damaged: it does not match meta_xxh3",
+                               r->path);
     return CHEX_OK;
 }
 
@@ -333,10 +330,9 @@ static enum chex_status check_triple(const char *path, const json_t *meta, const
     for (size_t i = 0; i < json_array_size(list) && i < 3; i++) {
         const double v = json_number_value(json_array_get(list, i));
         if (!(fabs(v - (double)ours[i]) < 1e-6))
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: trained on pixels normalised by a %s of %g in channel %zu, "
-                                  "expected %g",
-                                  path, key, v, i + 1, (double)ours[i]);
+            return chex_error_data(
+                err, "%s: trained on pixels normalised by a %s of %g in channel %zu, expected %g",
+                path, key, v, i + 1, (double)ours[i]);
     }
     return CHEX_OK;
 }

@@ -111,7 +111,7 @@ struct machine {
 
 /* Macros, so that the compiler sees that the status is never CHEX_OK. */
 #define damaged(m, what)                                                                           \
-    chex_error_set((m)->err, CHEX_E_DATA, "%s: pickle, byte %zu: %s", (m)->subject, (m)->at, what)
+    chex_error_data((m)->err, "%s: pickle, byte %zu: %s", (m)->subject, (m)->at, what)
 #define no_memory(m) chex_error_memory((m)->err, "%s", (m)->subject)
 
 /* ---- values and lists ---- */
@@ -469,10 +469,9 @@ static enum chex_status run(struct machine *m, unsigned char opcode) {
     case BINGET: return memo_get(m, 1);
     case LONG_BINGET: return memo_get(m, 4);
     default:
-        return chex_error_set(
-            m->err, CHEX_E_DATA,
-            "%s: pickle, byte %zu: opcode 0x%02x, which torch.save does not write", m->subject,
-            m->at - 1, (unsigned)opcode);
+        return chex_error_data(
+            m->err, "%s: pickle, byte %zu: opcode 0x%02x, which torch.save does not write",
+            m->subject, m->at - 1, (unsigned)opcode);
     }
 }
 

@@ -204,7 +204,7 @@ enum chex_status chex_safetensors_write(const char *path, const struct chex_net 
 
 static enum chex_status bad_tensor(const struct tensor_file *f, const char *name, const char *what,
                                    struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': %s", f->path, name, what);
+    return chex_error_data(err, "%s: tensor '%.100s': %s", f->path, name, what);
 }
 
 static bool get_size(const json_t *value, uint64_t *out) {
@@ -246,10 +246,10 @@ static enum chex_status parse_entry(const struct tensor_file *f, const char *nam
         !get_size(json_array_get(offsets, 1), &e->to) || e->from > e->to)
         return bad_tensor(f, name, "data_offsets are not a begin and an end", err);
     if (e->to > f->body_bytes)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: tensor '%.100s' ends at byte %" PRIu64
-                              " of the data, which has %" PRIu64 ": truncated?",
-                              f->path, name, e->to, f->body_bytes);
+        return chex_error_data(err,
+                               "%s: tensor '%.100s' ends at byte %" PRIu64
+                               " of the data, which has %" PRIu64 ": truncated?",
+                               f->path, name, e->to, f->body_bytes);
     uint64_t bytes;
     if (dtype && (__builtin_mul_overflow(count, dtype->bytes, &bytes) || bytes != e->to - e->from))
         return bad_tensor(f, name, "data_offsets disagree with dtype and shape", err);
@@ -276,10 +276,9 @@ static enum chex_status check_cover(struct tensor_file *f, struct chex_error *er
         end = e->to;
     }
     if (end != f->body_bytes)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: the tensors end at byte %" PRIu64 " of the data, which has "
-                              "%" PRIu64,
-                              f->path, end, f->body_bytes);
+        return chex_error_data(
+            err, "%s: the tensors end at byte %" PRIu64 " of the data, which has %" PRIu64, f->path,
+            end, f->body_bytes);
     return CHEX_OK;
 }
 
@@ -302,23 +301,22 @@ static const char *guess_kind(const char *data, size_t size) {
 static enum chex_status parse_header(struct tensor_file *f, struct chex_error *err) {
     uint64_t length;
     if (f->size < LENGTH_BYTES)
-        return chex_error_set(err, CHEX_E_DATA, "%s: %zu bytes are too few for a safetensors file",
-                              f->path, f->size);
+        return chex_error_data(err, "%s: %zu bytes are too few for a safetensors file", f->path,
+                               f->size);
     memcpy(&length, f->data, LENGTH_BYTES);
     if (length > f->size - LENGTH_BYTES || length > max_header_bytes)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: not a safetensors file%s; expected a checkpoint (.h5), "
-                              "safetensors, or a file of torch.save",
-                              f->path, guess_kind(f->data, f->size));
+        return chex_error_data(err,
+                               "%s: not a safetensors file%s; expected a checkpoint (.h5), "
+                               "safetensors, or a file of torch.save",
+                               f->path, guess_kind(f->data, f->size));
     f->body = f->data + LENGTH_BYTES + length;
     f->body_bytes = f->size - LENGTH_BYTES - length;
     json_error_t why;
     f->header = json_loadb(f->data + LENGTH_BYTES, length, JSON_REJECT_DUPLICATES, &why);
     if (!f->header)
-        return chex_error_set(err, CHEX_E_DATA, "%s: header, byte %d: %s", f->path, why.position,
-                              why.text);
+        return chex_error_data(err, "%s: header, byte %d: %s", f->path, why.position, why.text);
     if (!json_is_object(f->header))
-        return chex_error_set(err, CHEX_E_DATA, "%s: the header is not a JSON object", f->path);
+        return chex_error_data(err, "%s: the header is not a JSON object", f->path);
     f->entries = chex_alloc_zeroed(json_object_size(f->header), sizeof *f->entries);
     if (!f->entries)
         return chex_error_memory(err, "%s", f->path);
@@ -465,14 +463,12 @@ static enum chex_status copy_statistic(const struct chex_tensor *t, struct chex_
                                        const char *path, struct chex_error *err) {
     size_t count = 1;
     if (t->type != CHEX_TENSOR_F32 || t->rank > STATISTIC_RANK)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: tensor '%.100s' has %zu dimensions of %s (expected at most %d "
-                              "of F32)",
-                              path, t->name, t->rank, t->type_name, STATISTIC_RANK);
+        return chex_error_data(
+            err, "%s: tensor '%.100s' has %zu dimensions of %s (expected at most %d of F32)", path,
+            t->name, t->rank, t->type_name, STATISTIC_RANK);
     for (size_t i = 0; i < t->rank; i++) {
         if (t->dims[i] > INT_MAX)
-            return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s' is too large", path,
-                                  t->name);
+            return chex_error_data(err, "%s: tensor '%.100s' is too large", path, t->name);
         out->dims[i] = (int)t->dims[i];
         count *= t->dims[i];
     }

@@ -50,9 +50,9 @@ enum chex_status chex_tensor_set_add(struct chex_tensor_set *set, const struct c
                                      const size_t *strides, struct chex_error *err) {
     char shown[128];
     if (!chex_text_is_printable(tensor->name))
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: the tensor name '%s' has control characters or is no UTF-8",
-                              set->path, chex_text_printable(tensor->name, shown, sizeof shown));
+        return chex_error_data(err,
+                               "%s: the tensor name '%s' has control characters or is no UTF-8",
+                               set->path, chex_text_printable(tensor->name, shown, sizeof shown));
     char *name = strdup(tensor->name);
     if (!name ||
         !chex_alloc_grow(&set->tensors, set->count, &set->capacity, sizeof *set->tensors)) {
@@ -166,8 +166,8 @@ static enum chex_status wrong_shape(const char *path, const struct chex_tensor *
         dims[i] = (size_t)p->dims[i];
     print_shape(t->dims, t->rank, got, sizeof got);
     print_shape(dims, (size_t)p->rank, want, sizeof want);
-    return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s' has shape %s, expected %s", path,
-                          t->name, got, want);
+    return chex_error_data(err, "%s: tensor '%.100s' has shape %s, expected %s", path, t->name, got,
+                           want);
 }
 
 /* Widens one channel to three; the head of this file explains it. */
@@ -198,17 +198,16 @@ static enum chex_status load_tensor(const struct chex_tensor_set *set, const str
     if (!one_channel && !same_shape(t, p))
         return wrong_shape(set->path, t, p, err);
     if (t->type == CHEX_TENSOR_OTHER)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: tensor '%.100s' is %.16s, expected F32, F16, BF16 or F64",
-                              set->path, t->name, t->type_name);
+        return chex_error_data(err, "%s: tensor '%.100s' is %.16s, expected F32, F16, BF16 or F64",
+                               set->path, t->name, t->type_name);
     if (one_channel)
         copy_one_channel(t, p, net, state + p->offset);
     else
         chex_tensor_values(t, state + p->offset);
     for (size_t i = 0; i < p->count; i++)
         if (!isfinite(state[p->offset + i]))
-            return chex_error_set(err, CHEX_E_DATA, "%s: tensor '%.100s': element %zu is %g",
-                                  set->path, t->name, i, (double)state[p->offset + i]);
+            return chex_error_data(err, "%s: tensor '%.100s': element %zu is %g", set->path,
+                                   t->name, i, (double)state[p->offset + i]);
     return CHEX_OK;
 }
 
@@ -235,9 +234,8 @@ static enum chex_status match(const struct chex_tensor_set *set, const struct ch
         if (at >= 0 && m->found[at]) {
             m->deep_head = chex_param_is_head(&net->params[at]);
             if (!m->deep_head)
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "%s: '%.100s' and '%.100s' are one parameter", set->path,
-                                      m->found[at]->name, t->name);
+                return chex_error_data(err, "%s: '%.100s' and '%.100s' are one parameter",
+                                       set->path, m->found[at]->name, t->name);
         } else if (at >= 0) {
             m->found[at] = t;
         } else if (!chex_parameter_is_extra(t->name)) {
@@ -264,10 +262,10 @@ static enum chex_status load_all(const struct chex_tensor_set *set, const struct
         if (chex_param_is_head(p) && !head)
             continue;
         if (!m->found[i])
-            return chex_error_set(err, CHEX_E_DATA, "%s: no tensor '%s' (required by %s)%s%.100s%s",
-                                  set->path, p->name, net->model,
-                                  m->extra ? "; the file has an unknown tensor '" : "",
-                                  m->extra ? m->extra : "", m->extra ? "'" : "");
+            return chex_error_data(err, "%s: no tensor '%s' (required by %s)%s%.100s%s", set->path,
+                                   p->name, net->model,
+                                   m->extra ? "; the file has an unknown tensor '" : "",
+                                   m->extra ? m->extra : "", m->extra ? "'" : "");
         CHEX_TRY(load_tensor(set, m->found[i], net, p, state, err));
     }
     return CHEX_OK;

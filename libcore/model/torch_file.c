@@ -74,7 +74,7 @@ struct reader {
 };
 
 static enum chex_status damaged(const struct reader *r, const char *what) {
-    return chex_error_set(r->err, CHEX_E_DATA, "%s: %s", r->path, what);
+    return chex_error_data(r->err, "%s: %s", r->path, what);
 }
 
 /* ---- values ---- */
@@ -214,8 +214,8 @@ static enum chex_status find_storage(const struct reader *r, value *id, const ch
 static enum chex_status bad_tensor(const struct reader *r, const struct chex_tensor *t,
                                    const char *what) {
     char name[128];
-    return chex_error_set(r->err, CHEX_E_DATA, "%s: tensor '%s': %s", r->path,
-                          chex_text_printable(t->name, name, sizeof name), what);
+    return chex_error_data(r->err, "%s: tensor '%s': %s", r->path,
+                           chex_text_printable(t->name, name, sizeof name), what);
 }
 
 static bool read_sizes(value *tuple, size_t *rank_out, size_t sizes[CHEX_TENSOR_RANK]) {
@@ -377,10 +377,10 @@ static enum chex_status refuse_several(const struct reader *r, const struct foun
         snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
                  chex_text_printable(found[i].name, name, sizeof name));
     }
-    return chex_error_set(r->err, CHEX_E_DATA,
-                          "%s: %zu state dictionaries (%s), expected one: save the right one to a "
-                          "file of its own by torch.save(torch.load(FILE)[NAME], NEW)",
-                          r->path, count, list);
+    return chex_error_data(r->err,
+                           "%s: %zu state dictionaries (%s), expected one: save the right one to a "
+                           "file of its own by torch.save(torch.load(FILE)[NAME], NEW)",
+                           r->path, count, list);
 }
 
 static enum chex_status add_all(struct reader *r) {

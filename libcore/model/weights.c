@@ -51,10 +51,10 @@ enum chex_weights_format chex_weights_format(const char *path) {
 enum chex_status chex_weights_refuse_torch(const char *path, struct chex_error *err) {
     if (chex_weights_format(path) != CHEX_WEIGHTS_TORCH)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%.150s: a PyTorch file, expected a checkpoint of chex-train (to start "
-                          "from its parameters: chex-train --init FILE)",
-                          path);
+    return chex_error_data(err,
+                           "%.150s: a PyTorch file, expected a checkpoint of chex-train (to start "
+                           "from its parameters: chex-train --init FILE)",
+                           path);
 }
 
 /* ---- checkpoints ---- */
@@ -132,7 +132,7 @@ static enum chex_status open_checkpoint(const char *path, bool last, struct chex
     CHEX_TRY(chex_checkpoint_read(path, false, &net, &c, err));
     json_auto_t *meta = json_loads(c->meta, 0, NULL);
     if (!meta)
-        return chex_error_set(err, CHEX_E_DATA, "%s: its meta is no JSON", path);
+        return chex_error_data(err, "%s: its meta is no JSON", path);
     CHEX_TRY(take_about(c, meta, w, err));
     CHEX_TRY(chex_checkpoint_check_pixels(path, meta, net, err));
     const bool averaged = c->ema && !last;

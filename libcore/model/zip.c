@@ -37,7 +37,7 @@ static bool is_signature(const char *from, const char *rest) {
 
 static enum chex_status damaged(const struct chex_zip *z, const char *what,
                                 struct chex_error *err) {
-    return chex_error_set(err, CHEX_E_DATA, "%s: damaged zip archive: %s", z->subject, what);
+    return chex_error_data(err, "%s: damaged zip archive: %s", z->subject, what);
 }
 
 /* Where the central directory is. */
@@ -136,7 +136,7 @@ static enum chex_status bad_member(const struct chex_zip *z, const struct chex_z
     size_t n = m->name_bytes < sizeof name ? m->name_bytes : sizeof name - 1;
     memcpy(name, m->name, n);
     name[n] = '\0';
-    return chex_error_set(err, CHEX_E_DATA, "%s: member '%s': %s", z->subject, name, what);
+    return chex_error_data(err, "%s: member '%s': %s", z->subject, name, what);
 }
 
 static enum chex_status refuse_doubles(const struct chex_zip *z, struct chex_error *err) {

@@ -245,12 +245,11 @@ static enum chex_status add_names(const struct chex_audit_inputs *in, struct sid
         const struct chex_label_row *rival;
         const struct chex_label_row *row = chex_image_ids_find(in->ids, &names->rows[i], &rival);
         if (rival)
-            return chex_error_set(err, CHEX_E_DATA, "%s: line %zu: " CHEX_IMAGE_IDS_RIVALS, path,
-                                  names->rows[i].line, id, row->image_id, rival->image_id);
+            return chex_error_data(err, "%s: line %zu: " CHEX_IMAGE_IDS_RIVALS, path,
+                                   names->rows[i].line, id, row->image_id, rival->image_id);
         if (!row)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: line %zu, column 1: '%s', expected an image of %s", path,
-                                  names->rows[i].line, id, in->table->path);
+            return chex_error_data(err, "%s: line %zu, column 1: '%s', expected an image of %s",
+                                   path, names->rows[i].line, id, in->table->path);
         CHEX_TRY(
             add(side, (struct chex_audit_row){row->image_id, row->patient_id, row->labels}, err));
     }
@@ -340,7 +339,7 @@ static enum chex_status open_side(const struct chex_audit_inputs *in,
                                   const struct chex_audit_labels *labels, struct side *side,
                                   const char *path, struct chex_error *err) {
     if (!chex_fs_exists(path))
-        return chex_error_set(err, CHEX_E_DATA, "%s: no such file or folder", path);
+        return chex_error_data(err, "%s: no such file or folder", path);
     if (!chex_fs_is_dir(path) && !begins_as_hdf5(path))
         return open_text(in, labels, side, path, err);
     if (!chex_fs_is_dir(path)) {

@@ -128,8 +128,7 @@ enum chex_status chex_folds_assign(const uint8_t *records, size_t rows, size_t c
     struct division d = {classes, 0, fold.folds, items, of_row, of, positive, left, need};
     read_records(&d, records, rows, seed);
     if (d.patients < (size_t)fold.folds)
-        return chex_error_set(err, CHEX_E_DATA, "--folds %d: the set has %zu patients", fold.folds,
-                              d.patients);
+        return chex_error_data(err, "--folds %d: the set has %zu patients", fold.folds, d.patients);
     divide(&d);
     *facts_out = (struct chex_fold_facts){0};
     for (size_t p = 0; p < d.patients; p++) {

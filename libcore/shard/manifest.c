@@ -54,7 +54,7 @@ void chex_manifest_source_digest(const uint64_t sum[2], const void *labels, size
  * `where` is the JSON object in error texts: "DIR/manifest.json" or "...: splits.train". */
 
 /* The error of a manifest that is not valid. */
-#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, where, __VA_ARGS__)
+#define BAD(format, ...) chex_error_data(err, "%s: " format, where, __VA_ARGS__)
 
 static enum chex_status get(const json_t *object, const char *where, const char *key, int type,
                             json_t **out, struct chex_error *err) {
@@ -147,7 +147,7 @@ static bool is_inside_folder(const char *file) {
 static enum chex_status read_shard(const json_t *item, const char *where,
                                    struct chex_manifest_shard *shard, struct chex_error *err) {
     if (!json_is_object(item))
-        return chex_error_set(err, CHEX_E_DATA, "%s: a shard is not an object", where);
+        return chex_error_data(err, "%s: a shard is not an object", where);
     CHEX_TRY(get_text(item, where, "file", &shard->file, err));
     if (!is_inside_folder(shard->file))
         return BAD("file '%.200s' is not inside the folder", shard->file);
@@ -182,7 +182,7 @@ static enum chex_status read_split(const json_t *object, const char *where, stru
     CHEX_TRY(get(object, where, "shards", JSON_ARRAY, &list, err));
     size_t n = json_array_size(list), rows = 0;
     if (n < 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no shards", where);
+        return chex_error_data(err, "%s: no shards", where);
     if (!(split->shards = calloc(n, sizeof *split->shards)))
         return chex_error_memory(err, "%s", where);
     split->shard_count = n;
@@ -218,7 +218,7 @@ static enum chex_status read_splits(const json_t *root, const char *where, struc
 static enum chex_status read_root(const json_t *root, const char *where, struct chex_manifest *m,
                                   struct chex_error *err) {
     if (!json_is_object(root))
-        return chex_error_set(err, CHEX_E_DATA, "%s: not a JSON object", where);
+        return chex_error_data(err, "%s: not a JSON object", where);
     const char *name = json_string_value(json_object_get(root, "schema"));
     if (!name || strcmp(name, schema) != 0)
         return BAD("'schema' is not \"%s\"", schema);
@@ -269,7 +269,7 @@ static enum chex_status no_manifest(const char *dir, struct chex_error *err) {
         what = "this is the output of chex-train, expected a set of shards";
     else if (chex_fs_exists(chex_path(dir, "images").text) || has_image_files(dir))
         what = "these are images, expected a set of shards: make it with chex-shard create";
-    return chex_error_set(err, CHEX_E_DATA, "%s: no " CHEX_MANIFEST_NAME ": %s", dir, what);
+    return chex_error_data(err, "%s: no " CHEX_MANIFEST_NAME ": %s", dir, what);
 }
 
 /* XXH3-128 of the object in canonical form: without "digest", keys sorted, no spaces. False: out of
@@ -293,9 +293,10 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
                                     struct chex_error *err) {
     enum { LIMIT = 256 << 20 };
     if (!chex_fs_is_dir(dir))
-        return chex_error_set(err, CHEX_E_DATA, "%s: %s", dir,
-                              chex_fs_exists(dir) ? "a file, expected the folder of a set of shards"
-                                                  : "no such folder");
+        return chex_error_data(err, "%s: %s", dir,
+                               chex_fs_exists(dir)
+                                   ? "a file, expected the folder of a set of shards"
+                                   : "no such folder");
     const struct chex_path path = chex_path(dir, CHEX_MANIFEST_NAME);
     CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = calloc(1, sizeof *m);
     CHEX_AUTO_FREE char *text = NULL;
@@ -308,8 +309,8 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
     CHEX_TRY(chex_fs_read(path.text, LIMIT, &text, &size, err));
     json_auto_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault);
     if (!root)
-        return chex_error_set(err, CHEX_E_DATA, "%s line %d column %d: %s", path.text, fault.line,
-                              fault.column, fault.text);
+        return chex_error_data(err, "%s line %d column %d: %s", path.text, fault.line, fault.column,
+                               fault.text);
     CHEX_TRY(read_root(root, path.text, m, err));
     m->altered = is_altered(root);
     *manifest_out = CHEX_TAKE(m);
@@ -351,7 +352,7 @@ enum chex_status chex_manifest_write(const char *dir, const struct chex_manifest
     char digest[CHEX_HASH128_HEX_BYTES];
     CHEX_AUTO_FREE char *text = NULL;
     if (!root)
-        return chex_error_set(err, CHEX_E_DATA, "%s: a name in it is not UTF-8", path.text);
+        return chex_error_data(err, "%s: a name in it is not UTF-8", path.text);
     if (m->png16)
         json_object_set_new(root, "png16", json_string(m->png16));
     if (content_digest(root, digest) &&

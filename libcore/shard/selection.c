@@ -58,9 +58,8 @@ static enum chex_status choose_splits(struct chex_selection *s, int at, struct c
         s->total[k] += source->rows[k];
     }
     if (source->rows[s->evaluation ? CHEX_PART_VAL : CHEX_PART_TRAIN] == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: neither train nor all has any row: nothing to train on",
-                              s->sources.set[at].dir);
+        return chex_error_data(err, "%s: neither train nor all has any row: nothing to train on",
+                               s->sources.set[at].dir);
     return CHEX_OK;
 }
 
@@ -69,21 +68,19 @@ static enum chex_status compare_sets(const struct chex_selection *s, int at,
     const struct chex_manifest *first = s->source[0].manifest, *m = s->source[at].manifest;
     const struct chex_source *set = s->sources.set;
     if (m->size != first->size)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--data: %s has images of %d px and %s of %d px: shard them at one "
-                              "size to train on both",
-                              set[0].dir, first->size, set[at].dir, m->size);
+        return chex_error_data(err,
+                               "--data: %s has images of %d px and %s of %d px: shard them at one "
+                               "size to train on both",
+                               set[0].dir, first->size, set[at].dir, m->size);
     if (strcmp(m->resize, first->resize) != 0)
-        return chex_error_set(
-            err, CHEX_E_DATA,
-            "--data: %s was resized by %.60s and %s by %.60s: shard them alike to "
-            "train on both",
+        return chex_error_data(
+            err,
+            "--data: %s was resized by %.60s and %s by %.60s: shard them alike to train on both",
             set[0].dir, first->resize, set[at].dir, m->resize);
     for (int i = 0; i < at; i++)
         if (strcmp(m->source_digest, s->source[i].manifest->source_digest) == 0)
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "--data: %s and %s are the same set (source digest %s)",
-                                  set[i].dir, set[at].dir, m->source_digest);
+            return chex_error_data(err, "--data: %s and %s are the same set (source digest %s)",
+                                   set[i].dir, set[at].dir, m->source_digest);
     return CHEX_OK;
 }
 
@@ -117,10 +114,8 @@ static enum chex_status read_sets(struct chex_selection *s, struct chex_error *e
 static enum chex_status add_class(struct chex_selection *s, const char *name,
                                   struct chex_error *err) {
     if (s->classes == CHEX_MAX_CLASSES)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--data: more than %d findings: choose some with "
-                              "--findings",
-                              CHEX_MAX_CLASSES);
+        return chex_error_data(err, "--data: more than %d findings: choose some with --findings",
+                               CHEX_MAX_CLASSES);
     if (!(s->class_names[s->classes] = strdup(name)))
         return chex_error_memory(err, "findings");
     s->classes++;
@@ -590,9 +585,8 @@ enum chex_status chex_selection_choose(struct chex_selection *s,
         CHEX_TRY(share_rows(s, ranks, err));
     count_rows(s);
     if (s->rows[needed] == 0)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "--where: none of the %zu %simages meets the conditions",
-                              s->total[needed], s->evaluation ? "" : "training ");
+        return chex_error_data(err, "--where: none of the %zu %simages meets the conditions",
+                               s->total[needed], s->evaluation ? "" : "training ");
     s->mapped = by_row || s->sources.count > 1 || s->source[0].uses[CHEX_PART_TRAIN] > 1;
     for (int k = 0; s->mapped && st == CHEX_OK && k < CHEX_PART_COUNT; k++)
         st = map_rows(s, k, err);

@@ -134,14 +134,13 @@ static enum chex_status judge(const struct chex_selection *s, const struct overl
     char held_name[64], trained_name[64];
     name_image(s, held, held_name);
     name_image(s, trained, trained_name);
-    return chex_error_set(
-        err, CHEX_E_DATA,
-        "--data: %zu validation or test image%s a training image of another set "
-        "(the first: %s of %s, split %s, is %s of %s): make one of the sets again "
-        "without them, or train on one with --where source=%s",
-        images->held, images->held == 1 ? " is" : "s are each", held_name, set[held->source].name,
-        chex_split_names[held->split], trained_name, set[trained->source].name,
-        set[trained->source].name);
+    return chex_error_data(err,
+                           "--data: %zu validation or test image%s a training image of another set "
+                           "(the first: %s of %s, split %s, is %s of %s): make one of the sets "
+                           "again without them, or train on one with --where source=%s",
+                           images->held, images->held == 1 ? " is" : "s are each", held_name,
+                           set[held->source].name, chex_split_names[held->split], trained_name,
+                           set[trained->source].name, set[trained->source].name);
 }
 
 enum chex_status chex_selection_check_overlap(const struct chex_selection *s,

@@ -44,8 +44,8 @@ static enum chex_status set_from_manifest(struct chex_set *set, const char *dir,
     for (int k = span.from; k < span.to; k++)
         shards += m->splits[k].shard_count;
     if (!shards)
-        return chex_error_set(err, CHEX_E_DATA, "%s: no split '%s' in " CHEX_MANIFEST_NAME, dir,
-                              chex_split_names[set->split]);
+        return chex_error_data(err, "%s: no split '%s' in " CHEX_MANIFEST_NAME, dir,
+                               chex_split_names[set->split]);
     set->dir = strdup(dir);
     set->shards = chex_alloc_zeroed(shards, sizeof(struct chex_shard *));
     set->first = chex_alloc_zeroed(shards + 1, sizeof *set->first);
@@ -69,8 +69,7 @@ static enum chex_status compare_with_manifest(const struct chex_set *set,
                                               const struct chex_shard *s, const char *split,
                                               size_t rows, uint64_t digest,
                                               struct chex_error *err) {
-#define DIFFERS(format, ...)                                                                       \
-    chex_error_set(err, CHEX_E_DATA, "%s: " format, chex_shard_path(s), __VA_ARGS__)
+#define DIFFERS(format, ...) chex_error_data(err, "%s: " format, chex_shard_path(s), __VA_ARGS__)
     if (chex_shard_rows(s) != rows)
         return DIFFERS("%zu rows, the manifest says %zu", chex_shard_rows(s), rows);
     if (chex_shard_size(s) != set->size)

@@ -85,7 +85,7 @@ static void dataset_close(struct dataset *d) {
 #define DATASET(call) CHEX_H5(call, CHEX_E_DATA, err, "%s: dataset '%s'", s->path, name)
 
 /* The error of a shard that is not valid. */
-#define BAD(format, ...) chex_error_set(err, CHEX_E_DATA, "%s: " format, s->path, __VA_ARGS__)
+#define BAD(format, ...) chex_error_data(err, "%s: " format, s->path, __VA_ARGS__)
 
 /* Refuses datasets that HDF5 would read from another file (virtual or external storage), and those
  * that were never written. */

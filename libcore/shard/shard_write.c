@@ -48,7 +48,7 @@ uint64_t chex_shard_file_bytes(size_t rows, int size, int classes, size_t id_byt
 static enum chex_status check_spec(const char *path, const struct chex_shard_spec *s,
                                    struct chex_error *err) {
     if (s->rows < 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s: a shard needs at least one row", path);
+        return chex_error_data(err, "%s: a shard needs at least one row", path);
     if (s->size < 1 || s->size > CHEX_SHARD_MAX_SIZE_PX || s->classes < 1 ||
         s->classes > CHEX_MAX_CLASSES)
         return chex_error_set(err, CHEX_E_USAGE,
@@ -65,8 +65,7 @@ static enum chex_status measure_ids(struct chex_shard_writer *w, struct chex_err
         w->spec.row(w->spec.arg, i, &row);
         size_t a = strlen(row.image_id), b = strlen(row.patient_id);
         if (a == 0 || b == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: row %zu has an empty image or patient id",
-                                  w->path, i);
+            return chex_error_data(err, "%s: row %zu has an empty image or patient id", w->path, i);
         w->image_width = a > w->image_width ? a : w->image_width;
         w->patient_width = b > w->patient_width ? b : w->patient_width;
         const size_t c = row.study_id ? strlen(row.study_id) : 0;

@@ -102,8 +102,8 @@ static enum chex_status check_unique_images(const struct chex_set *set, const ch
     qsort(ids, set->rows, sizeof *ids, chex_text_compare);
     for (size_t i = 1; i < set->rows; i++)
         if (strcmp(ids[i], ids[i - 1]) == 0)
-            return chex_error_set(err, CHEX_E_DATA, "%s: image %s is in two shards of split %s",
-                                  set->dir, ids[i], chex_split_names[set->split]);
+            return chex_error_data(err, "%s: image %s is in two shards of split %s", set->dir,
+                                   ids[i], chex_split_names[set->split]);
     return CHEX_OK;
 }
 
@@ -130,20 +130,18 @@ static enum chex_status check_counts(const struct chex_set *set, const struct ch
     for (size_t i = 0; i < set->shard_count; i++)
         members += chex_members_sum(set->shards[i]);
     if (members != split->members)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: split %s holds other images than the manifest says", set->dir,
-                              name);
+        return chex_error_data(err, "%s: split %s holds other images than the manifest says",
+                               set->dir, name);
     if (patients != split->patients)
-        return chex_error_set(err, CHEX_E_DATA,
-                              "%s: split %s has %zu patients, the manifest says %zu", set->dir,
-                              name, patients, split->patients);
+        return chex_error_data(err, "%s: split %s has %zu patients, the manifest says %zu",
+                               set->dir, name, patients, split->patients);
     for (size_t c = 0; c < classes; c++)
         if (counts[c].positive != split->positives[c] || counts[c].uncertain != split->uncertain[c])
-            return chex_error_set(err, CHEX_E_DATA,
-                                  "%s: split %s has %zu positive and %zu uncertain of %s, the "
-                                  "manifest says %zu and %zu",
-                                  set->dir, name, counts[c].positive, counts[c].uncertain,
-                                  m->classes[c], split->positives[c], split->uncertain[c]);
+            return chex_error_data(err,
+                                   "%s: split %s has %zu positive and %zu uncertain of %s, the "
+                                   "manifest says %zu and %zu",
+                                   set->dir, name, counts[c].positive, counts[c].uncertain,
+                                   m->classes[c], split->positives[c], split->uncertain[c]);
     return CHEX_OK;
 }
 
@@ -196,10 +194,9 @@ static enum chex_status check_leaks(const char *dir, struct chex_set *const *set
     for (int a = 0; a < CHEX_SPLIT_COUNT; a++)
         for (int b = a + 1; b < CHEX_SPLIT_COUNT; b++)
             if (shared[a][b])
-                return chex_error_set(err, CHEX_E_DATA,
-                                      "%s: %zu patient%s in both %s and %s, the first is %s", dir,
-                                      shared[a][b], shared[a][b] == 1 ? " is" : "s are",
-                                      chex_split_names[a], chex_split_names[b], first[a][b]);
+                return chex_error_data(err, "%s: %zu patient%s in both %s and %s, the first is %s",
+                                       dir, shared[a][b], shared[a][b] == 1 ? " is" : "s are",
+                                       chex_split_names[a], chex_split_names[b], first[a][b]);
     return CHEX_OK;
 }
 
@@ -329,10 +326,11 @@ static enum chex_status check_manifest(const char *dir, const struct chex_manife
                                        struct chex_error *err) {
     if (!m->altered)
         return CHEX_OK;
-    return chex_error_set(err, CHEX_E_DATA,
-                          "%s/" CHEX_MANIFEST_NAME ": its content does not match its digest: "
-                          "changed since the set was made",
-                          dir);
+    return chex_error_data(
+        err,
+        "%s/" CHEX_MANIFEST_NAME
+        ": its content does not match its digest: changed since the set was made",
+        dir);
 }
 
 static enum chex_status verify_set(const char *dir, const char *labels, int threads, bool shown,
@@ -385,7 +383,6 @@ enum chex_status chex_verify(const char *path, const char *labels, int threads, 
     if (st != CHEX_OK || !r.fault_count)
         return st;
     if (r.fault_count == 1)
-        return chex_error_set(err, CHEX_E_DATA, "%s", r.faults[0].text);
-    return chex_error_set(err, CHEX_E_DATA, "%zu faults; the first: %s", r.fault_count,
-                          r.faults[0].text);
+        return chex_error_data(err, "%s", r.faults[0].text);
+    return chex_error_data(err, "%zu faults; the first: %s", r.fault_count, r.faults[0].text);
 }
