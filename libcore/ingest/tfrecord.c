@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/fs.h"
 #include "image/image.h"
 #include "ingest/crc32c.h"
@@ -43,7 +44,7 @@ static uint64_t little(const uint8_t *p, int bytes) {
 
 enum chex_status chex_tfrecord_open(const char *path, struct chex_tfrecord **reader_out,
                                     struct chex_error *err) {
-    CHEX_AUTO(chex_tfrecord_close_at) struct chex_tfrecord *r = calloc(1, sizeof *r);
+    CHEX_AUTO(chex_tfrecord_close_at) struct chex_tfrecord *r = chex_alloc_zeroed(1, sizeof *r);
     if (!r)
         return chex_error_memory(err, "%s", path);
     r->number = 1;

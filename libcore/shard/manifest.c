@@ -298,7 +298,7 @@ enum chex_status chex_manifest_read(const char *dir, struct chex_manifest **mani
                                    ? "a file, expected the folder of a set of shards"
                                    : "no such folder");
     const struct chex_path path = chex_path(dir, CHEX_MANIFEST_NAME);
-    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = calloc(1, sizeof *m);
+    CHEX_AUTO(chex_manifest_free_at) struct chex_manifest *m = chex_alloc_zeroed(1, sizeof *m);
     CHEX_AUTO_FREE char *text = NULL;
     json_error_t fault;
     size_t size = 0;
