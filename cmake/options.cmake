@@ -10,7 +10,7 @@ option(CHEX_FUZZ "Link tests/fuzz to clang's fuzzer (preset sanitize)" OFF)
 set(CHEX_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
 
 # AUTO uses what is found, ON stops where it is missing, OFF leaves it out.
-foreach(part MPI SLURM CUDA CUDNN NCCL DICOM OPENJPEG ISAL LIBDEFLATE ARCHIVE)
+foreach(part MPI MPICH SLURM CUDA CUDNN NCCL DICOM OPENJPEG ISAL LIBDEFLATE ARCHIVE)
   set(CHEX_WITH_${part} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE CHEX_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
   if(NOT CHEX_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")

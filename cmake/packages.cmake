@@ -3,8 +3,8 @@
 # one for each component, and one tarball that runs from any folder (-G TGZ). The target
 # package_source makes the archive of the source. Included last.
 #
-# Components: chexnet (every rule without a COMPONENT), mpi, cuda, dicom, slurm, and modulefiles. No
-# package holds modulefiles: commands in the system's path need none.
+# Components: chexnet (every rule without a COMPONENT), mpi, mpich, cuda, dicom, slurm, and
+# modulefiles. No package holds modulefiles: commands in the system's path need none.
 set(CPACK_PACKAGE_VENDOR chexnet)
 set(CPACK_PACKAGE_CONTACT "packager of this site <root@localhost>" CACHE STRING
   "Maintainer of the packages")
@@ -25,16 +25,19 @@ set(CPACK_COMPONENT_CHEXNET_DESCRIPTION
 set(CPACK_COMPONENT_SLURM_DESCRIPTION
   "Batch files, prolog and health check, SPANK plugin for the Slurm release it was built with.")
 set(CPACK_COMPONENT_MPI_DESCRIPTION "The loadable part for several processes, by Open MPI.")
+set(CPACK_COMPONENT_MPICH_DESCRIPTION
+  "The loadable part for several processes, by MPICH, Cray MPICH or Intel MPI.")
+set(CPACK_DEBIAN_MPICH_PACKAGE_RECOMMENDS libmpich12)
 set(CPACK_COMPONENT_CUDA_DESCRIPTION
   "The loadable part for GPUs. Needs the driver, and cuDNN 9 if it was built with it.")
 set(CPACK_COMPONENT_DICOM_DESCRIPTION "The loadable part that reads DICOM images, by DCMTK.")
 set(CPACK_COMPONENTS_ALL chexnet slurm)
-foreach(part mpi cuda dicom)
+foreach(part mpi mpich cuda dicom)
   if(TARGET chexnet-${part})
     list(APPEND CPACK_COMPONENTS_ALL ${part})
   endif()
 endforeach()
-foreach(part slurm mpi cuda dicom)
+foreach(part slurm mpi mpich cuda dicom)
   string(TOUPPER ${part} PART)
   set(CPACK_DEBIAN_${PART}_PACKAGE_NAME chexnet-${part})
   set(CPACK_DEBIAN_${PART}_PACKAGE_DEPENDS "chexnet (= ${PROJECT_VERSION})")
@@ -81,6 +84,7 @@ endforeach()
 set(CPACK_RPM_CHEXNET_PACKAGE_REQUIRES "${names}")
 set(same "chexnet = ${PROJECT_VERSION}-%{release}")
 set(CPACK_RPM_MPI_PACKAGE_REQUIRES "${same}, openmpi")
+set(CPACK_RPM_MPICH_PACKAGE_REQUIRES "${same}, mpich")
 set(CPACK_RPM_CUDA_PACKAGE_REQUIRES "${same}")
 set(CPACK_RPM_CUDA_PACKAGE_SUGGESTS "${CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS}")
 string(REPLACE "libnccl2" "libnccl" CPACK_RPM_CUDA_PACKAGE_SUGGESTS "${CPACK_RPM_CUDA_PACKAGE_SUGGESTS}")

@@ -8,7 +8,7 @@ packages_build="gcc libc6-dev cmake ninja-build pkg-config libhdf5-dev libpmix-d
     libarchive-dev libopenmpi-dev"
 packages_test="git ccache clang libclang-rt-dev clang-format cppcheck valgrind shellcheck mandoc man-db
     procps iproute2 python3 python3-h5py python3-numpy python3-pil python3-xxhash python3-yaml hdf5-tools g++ libdcmtk-dev
-    libopenjp2-7-dev libopenjp2-tools openmpi-bin mpich librsvg2-bin fonts-dejavu-core slurm-wlm slurmctld slurmd
+    libopenjp2-7-dev libopenjp2-tools openmpi-bin mpich libmpich-dev librsvg2-bin fonts-dejavu-core slurm-wlm slurmctld slurmd
     slurm-wlm-basic-plugins
     slurm-client libslurm-dev munge lmod rpm bash-completion zsh fish tcl libxml2-utils strace dpkg-dev file
     xxhash"

@@ -31,7 +31,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 TIMEFORMAT='%R %U %S'
 
 ranks_of() { # N COMMAND...
-    mpirun --oversubscribe -n "$1" "${@:2}" </dev/null
+    CHEX_MPI=openmpi mpirun --oversubscribe -n "$1" "${@:2}" </dev/null
 }
 
 # The mean of a key over the lines of the ranks.

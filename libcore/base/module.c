@@ -91,6 +91,8 @@ enum chex_status chex_module_symbol(const char *name, const char *symbol, void *
     if (st == CHEX_OK) {
         share_log(handle);
         *symbol_out = address;
+    } else if (handle) {
+        dlclose(handle);
     }
     free(path);
     return st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loadable modules: chexnet-mpi.so, chexnet-cuda.so and chexnet-dicom.so are opened at run time, so
- * one installed tree serves nodes with and without their libraries.
+ * Loadable modules: chexnet-mpi.so, chexnet-cuda.so and others are opened at run time, so one
+ * installed tree serves nodes with and without their libraries.
  */
 #ifndef CHEX_BASE_MODULE_H
 #define CHEX_BASE_MODULE_H

@@ -260,7 +260,7 @@ static bool known_variable(const char *name, size_t n) {
         "CHEX_LIBDIR",      "CHEX_CPU",          "CHEX_NVML",
         "CHEX_NCCL",        "CHEX_CUDA_GRAPHS",  "CHEX_CUDA_DEPENDENT",
         "CHEX_CUDA_SIDE",   "CHEX_CUDA_MEASURE", "CHEX_CACHE_DIR",
-        "CHEX_STATUS_FILE", "CHEX_STEP_DIR"};
+        "CHEX_STATUS_FILE", "CHEX_STEP_DIR",     "CHEX_MPI"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
             return true;

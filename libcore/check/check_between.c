@@ -13,7 +13,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/module.h"
 #include "check/between.h"
 #include "check/checks.h"
 #include "check/measure.h"
@@ -105,16 +104,17 @@ CHEX_CHECK(fence, .name = "fence",
 static bool open_coll(const struct chex_check_context *c, struct chex_check_result *r) {
     struct chex_measure *m = c->measure;
     struct chex_error err = {0};
-    void *symbol;
+    const struct chex_coll_impl *mpi;
     if (m->in_coll)
         chex_check_skip(r, "a collective call failed before: see collectives");
-    else if (!m->coll && chex_module_symbol("mpi", "chexnet_coll_mpi", &symbol, &err) != CHEX_OK)
+    else if (!m->coll && chex_coll_needs_mpi(m->launch) &&
+             chex_coll_load_mpi(m->launch, &mpi, &err) != CHEX_OK)
         chex_check_skip(r, "%s: see modules", err.text);
     (void)chex_check_has_time(c, 3, r);
     if (!all_can(c, r))
         return false;
     m->in_coll = true;
-    if (m->coll || chex_coll_create(c->launch, &m->coll, &err) == CHEX_OK)
+    if (m->coll || chex_coll_create(m->launch, &m->coll, &err) == CHEX_OK)
         return true;
     chex_check_found(r, "%s", err.text);
     chex_check_worsen(r, CHEX_FAIL, err.status == CHEX_E_ENV ? CHEX_FAULT_USER : CHEX_FAULT_NODE,

@@ -54,7 +54,7 @@ static bool set_by_launcher(const char *variable) {
 
 /* Where a library finds its settings. */
 static const struct {
-    const char *prefixes[5];            /* of variables */
+    const char *prefixes[8];            /* of variables */
     bool (*skip)(const char *variable); /* variables that are no settings */
     const char *files[4];    /* "~/": the home folder; "$NAME": the file or folder of a variable */
     const char *file_prefix; /* of names in files */
@@ -62,7 +62,8 @@ static const struct {
     [NCCL] = {.prefixes = {"NCCL_"},
               .files = {"$NCCL_CONF_FILE", "~/.nccl.conf", "/etc/nccl.conf"},
               .file_prefix = ""},
-    [MPI] = {.prefixes = {"OMPI_", "PMIX_", "PRTE_MCA_", "SLURM_PMIX_"},
+    [MPI] = {.prefixes = {"CHEX_MPI=", "OMPI_", "MPIR_CVAR_", "I_MPI_", "PMIX_", "PRTE_MCA_",
+                          "SLURM_PMIX_"},
              .skip = set_by_launcher,
              .files = {"~/.openmpi/mca-params.conf", "$OPAL_PREFIX/etc/openmpi-mca-params.conf",
                        "/etc/openmpi/openmpi-mca-params.conf"},

@@ -142,7 +142,7 @@ enum part { PART_LOADS, PART_ABSENT, PART_LACKS, PART_BROKEN };
 static enum part load_part(const char *name, char *lacks, size_t size, struct chex_error *why) {
     static const char missing[] = ": cannot open shared object file: No such file";
     void *version;
-    if (chex_module_symbol(name, "chexnet_module_version", &version, why) == CHEX_OK)
+    if (chex_coll_module_symbol(name, "chexnet_module_version", &version, why) == CHEX_OK)
         return PART_LOADS;
     if (!chex_module_installed(name))
         return PART_ABSENT;
@@ -155,8 +155,8 @@ static enum part load_part(const char *name, char *lacks, size_t size, struct ch
     return PART_LACKS;
 }
 
-/* A missing module fails only if it is needed: mpi, with several ranks. A broken module, such as
- * one of another build, at least warns. */
+/* A missing module fails only if it is needed: that of MPI, with several nodes. A broken module,
+ * such as one of another build, at least warns. */
 static void judge_part(const struct chex_check_context *c, enum part part, bool needed,
                        const char *lacks, const struct chex_error *why,
                        struct chex_check_result *r) {
@@ -170,21 +170,27 @@ static void judge_part(const struct chex_check_context *c, enum part part, bool 
                           "build chexnet with CHEX_WITH_MPI=ON, or load one that has it");
 }
 
-/* Loads each module and reports the loader's error. A missing mpi module matters with several
- * ranks. The check `gpu` reports a missing cuda module. */
+/* Loads each module, of the two for MPI the one that the ranks would use, and reports the loader's
+ * error. The check `gpu` reports a missing cuda module. */
 static void probe_modules(const struct chex_check_context *c, struct chex_check_result *r) {
-    static const char *const parts[] = {"mpi", "cuda", "dicom", "slurm"};
     static const char *const words[] = {"loads", "not installed", "lacks ", ""}; /* enum part */
-    bool several = c->mode == CHEX_MODE_JOB && c->launch->size > 1;
-    chex_check_expect(r, "%s", several ? "mpi, for several ranks" : "none is needed here");
+    const char *parts[] = {"mpi", "cuda", "dicom", "slurm"};
+    const bool several = c->mode == CHEX_MODE_JOB && chex_coll_needs_mpi(c->launch);
+    const struct chex_coll_impl *mpi = NULL;
+    struct chex_error no_mpi = {0};
+    if (chex_coll_load_mpi(c->launch, &mpi, &no_mpi) == CHEX_OK && strcmp(mpi->name, "mpich") == 0)
+        parts[0] = "mpich";
+    chex_check_expect(r, "%s", several ? "mpi or mpich, for several nodes" : "none is needed here");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         struct chex_error why = {0};
         char lacks[128] = "";
         const enum part part = load_part(parts[i], lacks, sizeof lacks, &why);
         chex_check_found_more(r, "%s%s %s%s", i ? ", " : "", parts[i], words[part],
                               part == PART_BROKEN ? why.text : lacks);
-        judge_part(c, part, several && i == 0, lacks, &why, r);
+        judge_part(c, part, several && !mpi && i == 0, lacks, &why, r);
     }
+    if (several && !mpi && r->verdict == CHEX_PASS)
+        chex_check_worsen(r, CHEX_FAIL, CHEX_FAULT_USER, "%s", no_mpi.text);
 }
 CHEX_CHECK(modules, .name = "modules", .question = "which parts are installed and can be loaded?",
            .modes = CHEX_IN_ALL, .fault = CHEX_FAULT_NODE, .probe = probe_modules,

@@ -24,8 +24,7 @@
 
 bool chex_circulant_is_tree(int size) { return (size & (size - 1)) == 0; }
 
-/* The place of a rank in the circle of a sum, and the reverse. */
-static int mirrored(int size, int k) {
+int chex_circulant_place(int size, int k) {
     int m = 0;
     if (!chex_circulant_is_tree(size))
         return k;
@@ -45,11 +44,10 @@ struct circle {
 
 static int rank_at(const struct circle *o, int place) {
     const int size = o->c->size, k = (place + size) % size;
-    return o->mirrored ? mirrored(size, k) : k;
+    return o->mirrored ? chex_circulant_place(size, k) : k;
 }
 
-/* First element of block b, 0 <= b <= size. */
-static size_t block_from(size_t count, int size, int b) {
+size_t chex_circulant_block(size_t count, int size, int b) {
     return count / (size_t)size * (size_t)b + count % (size_t)size * (size_t)b / (size_t)size;
 }
 
@@ -62,10 +60,11 @@ struct pieces {
 static struct pieces pieces_of(const struct circle *o, int from, int to) {
     const int size = o->c->size;
     const int a = (from + size) % size, b = a + to - from;
-    const size_t first = block_from(o->count, size, a);
+    const size_t first = chex_circulant_block(o->count, size, a);
     if (b <= size)
-        return (struct pieces){{first, 0}, {block_from(o->count, size, b) - first, 0}};
-    return (struct pieces){{first, 0}, {o->count - first, block_from(o->count, size, b - size)}};
+        return (struct pieces){{first, 0}, {chex_circulant_block(o->count, size, b) - first, 0}};
+    return (struct pieces){{first, 0},
+                           {o->count - first, chex_circulant_block(o->count, size, b - size)}};
 }
 
 /* Sends the pieces `out` and receives the pieces `in`: into `scratch`, one after the other, or, if
@@ -150,7 +149,7 @@ size_t chex_circulant_scratch(int size, size_t count) {
 enum chex_status chex_circulant_sum(const struct chex_circulant *c, float *data, size_t count,
                                     float *scratch, struct chex_error *err) {
     const struct circle o = {.c = c,
-                             .place = mirrored(c->size, c->rank),
+                             .place = chex_circulant_place(c->size, c->rank),
                              .mirrored = true,
                              .data = (char *)data,
                              .count = count,

@@ -44,4 +44,10 @@ enum chex_status chex_circulant_sum(const struct chex_circulant *c, float *data,
 /* Whether the sum adds along the fixed tree: `size` is a power of two. */
 bool chex_circulant_is_tree(int size);
 
+/* For a library that adds in the same order by its own messages (circulant.c has the order): the
+ * place of a rank in the circle of a sum, which is also the rank at a place; the first element of
+ * block b, 0 <= b <= size. */
+int chex_circulant_place(int size, int rank);
+size_t chex_circulant_block(size_t count, int size, int b);
+
 #endif

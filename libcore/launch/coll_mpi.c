@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives by MPI: the module chexnet-mpi.so.
+ * Collectives by MPI. The same source is compiled for Open MPI (module chexnet-mpi.so) and for the
+ * ABI of MPICH (chexnet-mpich.so, CHEX_MPICH); launch/coll.h says when each is used.
  *
  * Every operation is non-blocking, followed by MPI_Test in a loop. A blocking MPI call spins and
  * takes a core from the forward pass. After 200 tests the waiting thread sleeps between tests, 10
@@ -11,12 +12,15 @@
  * place sends whole vectors through rank 0, and MPI does not state the order of the additions.
  */
 #include <mpi.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/log.h"
 #include "base/module.h"
 #include "launch/circulant.h"
 #include "launch/coll.h"
@@ -29,6 +33,13 @@ enum {
     SLEEP_FIRST_NS = 10000,
     SLEEP_LAST_NS = 200000,
 };
+
+#ifdef CHEX_MPICH
+static const char library[] = "mpich", load_instead[] = "an MPICH that uses PMI-1 (hydra)";
+#else
+static const char library[] = "openmpi",
+                  load_instead[] = "an Open MPI built with PMIx, or set CHEX_MPI=mpich";
+#endif
 
 struct mpi_self {
     MPI_Comm comm;
@@ -180,21 +191,29 @@ static enum chex_status start(struct chex_error *err) {
     return CHEX_OK;
 }
 
+/* Logs the first part of "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\nMPICH ...". */
 static enum chex_status agree_with_launch(const struct chex_launch *launch,
                                           struct chex_error *err) {
-    int rank = -1, size = -1;
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int rank = -1, size = -1, n;
+    MPI_Get_library_version(version, &n);
+    version[strcspn(version, ",\n")] = '\0';
+    char *tab = strchr(version, '\t');
+    if (tab)
+        *tab = ' ';
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (rank == launch->rank && size == launch->size)
-        return CHEX_OK;
-    return chex_error_set(err, CHEX_E_ENV,
-                          "MPI says rank %d of %d where %s says rank %d of %d: is this MPI built "
-                          "with PMIx?",
-                          rank, size, launch->method, launch->rank, launch->size);
+    if (rank != launch->rank || size != launch->size)
+        return chex_error_set(
+            err, CHEX_E_ENV, "%.40s says rank %d of %d where %s says rank %d of %d: load %s",
+            version, rank, size, launch->method, launch->rank, launch->size, load_instead);
+    chex_info("%d ranks: %s", size, version);
+    return CHEX_OK;
 }
 
-static enum chex_status init(const struct chex_launch *launch, void **self_out,
+static enum chex_status init(struct chex_launch *launch, struct chex_group *group, void **self_out,
                              struct chex_error *err) {
+    (void)group;
     CHEX_TRY(start(err));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CHEX_TRY(agree_with_launch(launch, err));
@@ -213,19 +232,38 @@ static enum chex_status init(const struct chex_launch *launch, void **self_out,
     return CHEX_OK;
 }
 
+#ifdef CHEX_MPICH
+/* In place of MPI_Finalize. That of MPICH 4.0 hangs with UCX: a rank that has closed its
+ * connections waits in a barrier of PMI, and does not serve the ranks that still close theirs. Here
+ * all ranks serve the others until the barrier is through. Then no message is under way, and the
+ * process may end. */
+static void leave(struct mpi_self *self) {
+    static const char ask[] = "cmd=barrier_in\n";
+    struct pollfd answer = {.fd = atoi(getenv("PMI_FD")), .events = POLLIN};
+    if (barrier(self, NULL) != CHEX_OK ||
+        write(answer.fd, ask, sizeof ask - 1) != (ssize_t)sizeof ask - 1)
+        return;
+    for (int found; poll(&answer, 1, 1) == 0;)
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->comm, &found, MPI_STATUS_IGNORE);
+}
+#else
+static void leave(struct mpi_self *self) {
+    MPI_Comm_free(&self->comm);
+    MPI_Finalize();
+}
+#endif
+
 static void destroy(void *arg) {
     struct mpi_self *self = arg;
-    if (!self->broken) {
-        MPI_Comm_free(&self->comm);
-        MPI_Finalize();
-    }
+    if (!self->broken)
+        leave(self);
     free(self->scratch);
     free(self);
 }
 
 __attribute__((visibility("default"))) extern const struct chex_coll_impl chexnet_coll_mpi;
 const struct chex_coll_impl chexnet_coll_mpi = {
-    .name = "mpi",
+    .name = library,
     .init = init,
     .destroy = destroy,
     .barrier = barrier,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The collectives of one rank: copies and no-ops. send and receive fail, because there is no other
- * rank.
+ * The collectives of one rank: copies and no-ops. There is no other rank to send to.
  */
 #include <string.h>
 
 #include "launch/coll.h"
 
-static enum chex_status init(const struct chex_launch *launch, void **self_out,
+static enum chex_status init(struct chex_launch *launch, struct chex_group *start, void **self_out,
                              struct chex_error *err) {
+    (void)start;
     if (launch->size != 1)
         return chex_error_set(err, CHEX_E_FAIL, "collectives of one rank: started for %d ranks",
                               launch->size);
@@ -44,19 +44,6 @@ static enum chex_status sum_f32(void *self, float *data, size_t count, struct ch
     return CHEX_OK;
 }
 
-static enum chex_status send(void *self, const void *data, size_t bytes, int to, int tag,
-                             struct chex_error *err) {
-    (void)self, (void)data;
-    return chex_error_set(err, CHEX_E_FAIL, "%zu bytes (tag %d) for rank %d of 1", bytes, tag, to);
-}
-
-static enum chex_status receive(void *self, void *data, size_t bytes, int from, int tag,
-                                struct chex_error *err) {
-    (void)self, (void)data;
-    return chex_error_set(err, CHEX_E_FAIL, "%zu bytes (tag %d) expected from rank %d of 1", bytes,
-                          tag, from);
-}
-
 const struct chex_coll_impl chex_coll_self = {
     .name = "self",
     .init = init,
@@ -65,6 +52,4 @@ const struct chex_coll_impl chex_coll_self = {
     .broadcast = broadcast,
     .allgather = allgather,
     .sum_f32 = sum_f32,
-    .send = send,
-    .receive = receive,
 };

@@ -30,7 +30,7 @@ if have dpkg && have dpkg-shlibdeps && have file; then
     prefix=$(sed -n 's/^CMAKE_INSTALL_PREFIX:PATH=//p' "$BUILD/CMakeCache.txt")
     expect_status 0 cpack --config "$BUILD/CPackConfig.cmake" -G DEB -B "$SCRATCH/deb"
     parts=chexnet
-    for part in cuda dicom mpi; do
+    for part in cuda dicom mpi mpich; do
         [ ! -f "$BUILD/lib/chexnet-$part.so" ] || parts="$parts chexnet-$part"
     done
     is "$(for deb in deb/*.deb; do dpkg-deb -f "$deb" Package; done | sort | tr '\n' ' ')" \

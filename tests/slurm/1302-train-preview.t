@@ -31,8 +31,8 @@ ok $? "the plan creates nothing"
 is "$(value plan.out '[r["logical_ranks"] for r in o["ranks"]]')" "[[0, 2], [2, 4]]" "the plan says which ranks play which logical ranks"
 is "$(value plan.out '[r["host"] for r in o["ranks"]]')" "['n0', 'n1']" "the plan names the host of each rank"
 is "$(value plan.out 'o["ranks"][0]["train_rows"][1] == o["ranks"][1]["train_rows"][0]')" True "each its own rows"
-is "$(value plan.out 'o["gradients"]["carrier"], o["gradients"]["way"]')" "('mpi', 'all-reduce along the fixed tree')" \
-    "gradients by MPI, along the tree at the cost of an all-reduce"
+is "$(value plan.out 'o["gradients"]["carrier"], o["gradients"]["way"]')" "('openmpi', 'all-reduce along the fixed tree')" \
+    "gradients by Open MPI, along the tree at the cost of an all-reduce"
 is "$(value plan.out '[r["memory"]["snapshot_bytes"] > 0 for r in o["ranks"]]')" "[True, False]" \
     "only rank 0 has a checkpoint to write"
 train run --logical-ranks 4 --deterministic --epochs 2 --output run --timeline run.json

@@ -19,7 +19,7 @@ expect_status 5 ask bash odd.sh
 like "$(out)" "^zlib +fail +rank 2 \(n1\): " "a rank without a library fails the check"
 like "$(out)" "^fence +(fail|warn) +rank 2 \(n1\): [0-9.e+]+ ms for 4 ranks, pmix" "the rank and its node are named"
 like "$(out)" "expected: ms 1e-06 ms or less \(from never.json\)" "the failure shows the limit"
-like "$(out)" "^collectives +pass +mpi, 4 ranks: one number [0-9.e+]+ us, a gradient of 28 MB [0-9.e+]+ ms" \
+like "$(out)" "^collectives +pass +openmpi, 4 ranks: one number [0-9.e+]+ us, a gradient of 28 MB [0-9.e+]+ ms" \
     "sums are right and have a rate"
 like "$(out)" "^neighbours +pass +n0 and n1 [0-9.e+]+ GB/s, [0-9.e+]+ us" "the nodes reach each other"
 like "$(out)" "^step-bits +pass +cpu [a-z0-9]+, [a-z0-9]+: [0-9a-f]{16}$" "all ranks compute the same bits"
