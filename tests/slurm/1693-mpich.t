@@ -9,7 +9,7 @@ need_training
 [ -e "$BUILD/lib/chexnet-mpich.so" ] || skip_all "built without MPICH: no libmpich-dev"
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
-methods=(pmix) # values of srun --mpi
+methods=(pmix pmi2) # values of srun --mpi
 # The nodes of the fixture are one machine without common memory, which UCX does not expect.
 export UCX_TLS=tcp,self
 
