@@ -9,7 +9,7 @@ need_training
 [ -e "$BUILD/lib/chexnet-mpich.so" ] || skip_all "built without MPICH: no libmpich-dev"
 # shellcheck source=launch_lib.sh
 . "$slurm_lib/launch_lib.sh"
-methods=(pmix pmi2) # values of srun --mpi
+methods=(pmix pmi2 none) # values of srun --mpi
 # The nodes of the fixture are one machine without common memory, which UCX does not expect.
 export UCX_TLS=tcp,self
 
@@ -36,7 +36,7 @@ for method in "${methods[@]}"; do
         is "$(state "$method$n")" "$(state whole)" "$method: $n ranks by MPICH have the bits of Open MPI"
     done
     train "$method" 2 2 mpich "$method" --stall-abort 20s --checkpoint-every 2steps >killed.out 2>&1 &
-    wait_for [ -e "$method/checkpoints/step-0000000004.h5" ]
+    wait_for grep -qs '"step":[4-9]' "$method/checkpoints.jsonl"
     signal_ranks KILL 1
     wait $!
     like "$?" "^(7|137)$" "$method: a killed rank ends the job"
