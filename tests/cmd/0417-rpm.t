@@ -10,7 +10,7 @@ export HOME=$SCRATCH # the user's ~/.rpmmacros is not the point
 
 expect_status 0 cpack --config "$BUILD/CPackConfig.cmake" -G RPM -B "$SCRATCH/rpm"
 parts=chexnet
-for part in cuda dicom mpi; do
+for part in cuda dicom mpi mpich; do
     [ ! -f "$BUILD/lib/chexnet-$part.so" ] || parts="$parts chexnet-$part"
 done
 of() { rpm -qp "$@" 2>/dev/null; }
