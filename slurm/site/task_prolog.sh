@@ -15,7 +15,8 @@ case ${CHEXNET_PREFLIGHT-} in
     ;;
 esac
 here=$(dirname "$(readlink -f "$0")")
-unset CHEX_STATUS_FILE # it is for the status of the program
+# Both are for the program: the file for its status, and the connection to PMI, which is not open here.
+unset CHEX_STATUS_FILE PMI_FD
 table=$("${here%/*/*/*}/bin/chex-env" --level "$CHEXNET_PREFLIGHT")
 status=$?
 [ -z "$table" ] || printf '%s\n' "$table" | sed 's/^/print /'

@@ -315,9 +315,10 @@ static void own_prefix(char path[static PATH_MAX]) {
  * 4.2 and Open MPI 4.1). So the program reads it through its connection (gds "hash"). */
 static void preflight(spank_t sp, const char *const *env) {
     char own[PATH_MAX], path[PATH_MAX + 16];
-    /* The file is for the status of the program. */
-    const char *const argv[] = {
-        "env", "-u", "CHEX_STATUS_FILE", path, "--level", level == 1 ? "1" : "2", NULL};
+    /* The file is for the status of the program, and so is PMI's connection, which serves one
+     * program of a task: chex-env starts as under srun --mpi=none. */
+    const char *const argv[] = {"env", "-u",      "CHEX_STATUS_FILE",     "-u", "PMI_FD",
+                                path,  "--level", level == 1 ? "1" : "2", NULL};
     own_prefix(own);
     snprintf(path, sizeof path, "%s/bin/chex-env", prefix ? prefix : own);
     const int status = run("/usr/bin/env", argv, env);

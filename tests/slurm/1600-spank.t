@@ -44,6 +44,9 @@ CHEX_STATUS_FILE=$PWD/said expect_status 0 step --chexnet-preflight bash -c 'ech
 ok $? "a preflight leaves no status in place of the program's"
 is "$(grep -c '^program' "$SCRATCH/out")" 4 "after a preflight that passes the program runs in all tasks"
 like "$(out)" "^fit to train: .* 4 ranks on 2 nodes" "the preflight is one chex-env of all ranks"
+expect_status 0 step --mpi=pmi2 --chexnet-preflight "$prefix/bin/chex-env" --level 1
+is "$(grep -c "^fit to train: .* 4 ranks on 2 nodes" "$SCRATCH/out")" 2 \
+    "a preflight leaves PMI's connection to the program"
 CHEX_STEP_DIR=/sys expect_status 4 step --chexnet-preflight=1 --mpi=none bash -c 'echo program'
 like "$(out)" "^launch +fail" "a preflight that fails shows the table"
 unlike "$(out)" "^program" "a preflight that fails keeps the program from starting"

@@ -128,6 +128,8 @@ is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program "
     "a job that asks for a preflight gets it before the program"
 [ ! -e home/said ]
 ok $? "a preflight leaves no status in place of the program's"
+CHEXNET_PREFLIGHT=1 expect_status 0 as_nobody srun --mpi=pmi2 -N2 --ntasks-per-node=1 echo program
+is "$(out | sed 's/:.*//' | sort | tr '\n' ' ')" "fit to train program program " "so does a job with PMI-2"
 CHEX_STEP_DIR=/sys CHEXNET_PREFLIGHT=1 expect_status 4 as_nobody srun --mpi=none -N2 --ntasks-per-node=1 echo program
 like "$(out)" "^launch +fail" "a preflight that fails shows the table in the job"
 unlike "$(out)" "^program" "a preflight that fails starts no program"
