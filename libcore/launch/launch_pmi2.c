@@ -76,14 +76,25 @@ static atomic_int socket_fd = -1; /* of gone() */
 
 static const size_t NOTHING = SIZE_MAX;
 
-/* A kind of data, with the commands and answers of its store. */
+/* A kind of data, with the commands and answers of its store, and what is before the name of the
+ * job, before the key, and the field of the data. */
 struct store {
-    const char *put, *put_answer, *get, *get_answer, *field;
+    const char *put, *put_answer, *get, *get_answer, *of, *key, *field;
 };
-static const struct store values = {"put kvsname=%s key=%s.%d.%d value=%s", "put_result",
-                                    "get kvsname=%s key=%s.%d.%d", "get_result", "value"};
-static const struct store names = {"publish_name service=%s.%s.%d.%d port=%s", "publish_result",
-                                   "lookup_name service=%s.%s.%d.%d", "lookup_result", "port"};
+static const struct store values = {.put = "put",
+                                    .put_answer = "put_result",
+                                    .get = "get",
+                                    .get_answer = "get_result",
+                                    .of = "kvsname",
+                                    .key = " key=",
+                                    .field = "value"};
+static const struct store names = {.put = "publish_name",
+                                   .put_answer = "publish_result",
+                                   .get = "lookup_name",
+                                   .get_answer = "lookup_result",
+                                   .of = "service",
+                                   .key = ".",
+                                   .field = "port"};
 
 struct pmi_self {
     int fd, rank;
@@ -193,8 +204,8 @@ static bool take_unasked(struct pmi_self *s, const char *line) {
 
 /* Sends a command and reads its answer, "cmd=EXPECT ..."; EXPECT NULL: it has none. False: a fault.
  * Any thread. */
-static bool call(struct pmi_self *s, char answer[LINE_BYTES], const char *expect,
-                 const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static bool
+call(struct pmi_self *s, char answer[LINE_BYTES], const char *expect, const char *format, ...) {
     char line[LINE_BYTES] = "cmd=";
     va_list args;
     va_start(args, format);
@@ -238,7 +249,8 @@ static bool put(struct pmi_self *s, const struct store *in, const char *key, int
             at = snprintf(text, sizeof text, "%zu.%zu.", bytes, (size_t)packed);
         while (done < end)
             at += snprintf(text + at, sizeof text - (size_t)at, "%02x", from[done++]);
-        ok = call(s, answer, in->put_answer, in->put, s->space, key, rank, (int)piece, text) &&
+        ok = call(s, answer, in->put_answer, "%s %s=%s%s%s.%d.%d %s=%s", in->put, in->of, s->space,
+                  in->key, key, rank, (int)piece, in->field, text) &&
              (succeeded(answer) || (in == &values && wrong(answer)));
     }
     free(from);
@@ -263,7 +275,8 @@ static size_t get(struct pmi_self *s, const struct store *in, const char *key, i
     size_t stored = NOTHING, n = 1, done = 0, more = 0;
     for (int piece = 0; done < n; piece++, done += more) {
         int at = 0;
-        if (!call(s, answer, in->get_answer, in->get, s->space, key, rank, piece) ||
+        if (!call(s, answer, in->get_answer, "%s %s=%s%s%s.%d.%d", in->get, in->of, s->space,
+                  in->key, key, rank, piece) ||
             !succeeded(answer) || !field(answer, in->field, text, sizeof text))
             break;
         if (piece == 0 &&
