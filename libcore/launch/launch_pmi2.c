@@ -424,7 +424,7 @@ static enum chex_status gather(struct chex_launch *launch, const char *name, con
     bool came =
         put(s, &values, key, launch->rank, mine, bytes) && barrier(launch, key, bytes, deadline_ns);
     for (int r = 0; came && r < launch->size; r++) {
-        unsigned char *out = all + (size_t)r * bytes;
+        unsigned char *out = bytes ? all + (size_t)r * bytes : NULL;
         if (r == launch->rank) {
             if (bytes)
                 memcpy(out, mine, bytes);
