@@ -5,11 +5,9 @@
 # and 64 ranks that share its CPUs. With strace: the calls about files of rank 0 and of rank 1. Asserts
 # no time.
 #
-#   CHEX_TEST_BUILD=build/release tests/slurm/measure_launch.sh [METHOD...]
+#   CHEX_TEST_BUILD=build/release tests/slurm/measure_launch.sh
 . "$(dirname "$0")/lib.sh"
 slurm_fixture --set TaskPlugin=task/none
-methods=("$@")
-[ $# -gt 0 ] || methods=(pmix none)
 
 step() { # METHOD RANKS COMMAND...
     in_job --mpi="$1" -N2 --overcommit --ntasks="$2" --distribution=plane=$(($2 / 2)) "${@:3}" >out 2>err
@@ -18,7 +16,7 @@ requests() {
     sdiag | awk '/by message type/ { on = 1 } /by user/ { on = 0 } on && /count:/ { sub(/.*count:/, ""); n += $1 }
         END { print n + 0 }'
 }
-for method in "${methods[@]}"; do
+for method in pmix pmi2 none; do
     for ranks in 4 64; do
         for ((i = 0; i < 3; i++)); do
             before=$(requests) start=$EPOCHREALTIME
