@@ -75,14 +75,15 @@ static enum chex_status share_puts(struct chex_pmi_server *s, struct chex_error 
                                   CHEX_GROUP_START_MS, err));
     for (size_t r = 0; r < size; r++)
         most = bytes[r] > most ? bytes[r] : most;
+    if (!most)
+        return CHEX_OK;
     all = chex_alloc_zeroed(size + 1, most); /* the last part is what this rank gives */
     if (!all)
         return chex_error_memory(err, NULL);
     if (mine)
         memcpy(all + size * most, s->put.at, mine);
-    if (most)
-        CHEX_TRY(chex_launch_exchange(s->launch, "pmi-values", all + size * most, most, all,
-                                      CHEX_GROUP_START_MS, err));
+    CHEX_TRY(chex_launch_exchange(s->launch, "pmi-values", all + size * most, most, all,
+                                  CHEX_GROUP_START_MS, err));
     for (size_t r = 0; r < size; r++)
         if (!append(&s->known, all + r * most, bytes[r]))
             return chex_error_memory(err, NULL);
