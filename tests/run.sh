@@ -27,7 +27,7 @@ it makes is in build/ci-*; it can be run again.
   --changed [COMMIT]   only what the files that differ from COMMIT need (the main branch by default):
                        the form of the tree and the tests that tests/changed.txt names
   --tests REGEX        only tests whose names match (ctest -R)
-  --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, three times as many
+  --jobs N             compilers at a time ($(nproc)); of tests, which wait a lot, twice as many
   --no-install         install nothing; tests that miss something are skipped and say so
   --help
 ccache is used where it is installed. CUDAToolkit_ROOT=FOLDER names the CUDA toolkit of stage cuda.
@@ -118,7 +118,7 @@ run_ctest() { # preset, options of ctest
     shift
     xml=$dir/ctest.xml
     rm -f "$xml"
-    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j $((3 * jobs)) \
+    ctest --test-dir "$dir" --output-on-failure --no-tests=ignore -j $((2 * jobs)) \
         --output-junit "$xml" "$@" ${pattern:+-R "$pattern"}
     if [ ! -f "$xml" ]; then
         echo "FAILED: ctest wrote no result"
