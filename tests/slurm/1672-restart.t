@@ -34,7 +34,7 @@ grows() {
 says() { grep 'ranks were lost' run.log | sed -n "$1p"; }
 
 job=$(batch run)
-wait_for [ -e run/checkpoints/step-0000000002.h5 ]
+wait_for grep -qs '"step":' run/checkpoints.jsonl # the files of early steps are soon removed
 kill -9 "$(rank 1)"
 wait_for restarts 1
 like "$(says 1)" '^ranks were lost \(status (137|7); n1: task 1: Killed\); (steps [0-9]+ to [0-9]+ are lost and computed again|no step is lost); restart 1 of 5 with 3 processes on n0 n1 n2$' \
