@@ -19,17 +19,17 @@ enum { FORK_RANKS = 9, FORK_BYTES = 1 << 16 };
 static struct fork_world {
     pthread_barrier_t meet;
     char given[FORK_RANKS][FORK_BYTES];
-    const char *spoilt; /* rank 1 gets zeros from the next exchange of this key */
-    const char *lost;   /* the exchange of this key fails */
+    const char *spoilt; /* rank 1 gets zeros from the next exchange of this name */
+    const char *lost;   /* the exchange of this name fails */
     int aborted_with;
 } * fork_world;
 
-static enum chex_status fork_exchange(struct chex_launch *launch, const char *key, const void *mine,
-                                      size_t bytes, void *all_out, uint64_t timeout_ms,
-                                      struct chex_error *err) {
+static enum chex_status fork_exchange(struct chex_launch *launch, const char *name, const char *key,
+                                      const void *mine, size_t bytes, unsigned char *all_out,
+                                      uint64_t timeout_ms, struct chex_error *err) {
     struct fork_world *w = fork_world;
-    (void)timeout_ms;
-    if (w->lost && strcmp(key, w->lost) == 0)
+    (void)key, (void)timeout_ms;
+    if (w->lost && strcmp(name, w->lost) == 0)
         return chex_error_set(err, CHEX_E_LOST, "rank 1 (vm) of 3 did not come");
     if (bytes > FORK_BYTES)
         return chex_error_set(err, CHEX_E_FAIL, "exchange of %zu bytes", bytes);
@@ -37,7 +37,7 @@ static enum chex_status fork_exchange(struct chex_launch *launch, const char *ke
     pthread_barrier_wait(&w->meet);
     for (int r = 0; r < launch->size; r++)
         memcpy((char *)all_out + (size_t)r * bytes, w->given[r], bytes);
-    if (launch->rank == 1 && w->spoilt && strcmp(key, w->spoilt) == 0) {
+    if (launch->rank == 1 && w->spoilt && strcmp(name, w->spoilt) == 0) {
         memset(all_out, 0, (size_t)launch->size * bytes);
         w->spoilt = NULL;
     }
@@ -51,7 +51,7 @@ static void fork_abort(struct chex_launch *launch, int status) {
 }
 
 static const struct chex_launch_method fork_method = {
-    .name = "fork", .exchange = fork_exchange, .abort = fork_abort};
+    .name = "fork", .gather = fork_exchange, .abort = fork_abort};
 
 /* Runs play() in `size` processes of one node. True: all returned CHEX_OK. status_out (NULL
  * allowed): the exit status of each. The text of an error goes to stderr. */

@@ -96,37 +96,37 @@ void chex_launch_warn_left_out(const struct chex_launch *launch) {
             tasks);
 }
 
-enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
-                                      size_t bytes, void *all_out, uint64_t timeout_ms,
-                                      struct chex_error *err) {
+/* Gathers under a new key. An error makes the launch broken. */
+static enum chex_status with_new_key(chex_launch_gather_fn gather, struct chex_launch *launch,
+                                     const char *name, const void *mine, size_t bytes,
+                                     void *all_out, uint64_t timeout_ms, struct chex_error *err) {
+    char key[64];
     if (launch->size == 1) {
         if (bytes)
             memcpy(all_out, mine, bytes);
         return CHEX_OK;
     }
-    return launch->impl->exchange(launch, key, mine, bytes, all_out, timeout_ms, err);
+    if (launch->broken)
+        return chex_error_set(err, CHEX_E_LOST,
+                              "exchange %s: not started, because an earlier exchange failed", name);
+    snprintf(key, sizeof key, "chexnet.%u.%.27s", launch->round++, name);
+    const enum chex_status st = gather(launch, name, key, mine, bytes, all_out, timeout_ms, err);
+    launch->broken = st != CHEX_OK;
+    return st;
+}
+
+enum chex_status chex_launch_exchange(struct chex_launch *launch, const char *key, const void *mine,
+                                      size_t bytes, void *all_out, uint64_t timeout_ms,
+                                      struct chex_error *err) {
+    return with_new_key(launch->impl ? launch->impl->gather : NULL, launch, key, mine, bytes,
+                        all_out, timeout_ms, err);
 }
 
 enum chex_status chex_launch_collect(struct chex_launch *launch, const char *key, const void *mine,
                                      size_t bytes, void *all_out, uint64_t timeout_ms,
                                      struct chex_error *err) {
-    if (launch->size > 1)
-        return launch->impl->collect(launch, key, mine, bytes, all_out, timeout_ms, err);
-    memcpy(all_out, mine, bytes);
-    return CHEX_OK;
-}
-
-enum chex_status chex_launch_with_key(chex_launch_gather_fn fn, struct chex_launch *launch,
-                                      const char *name, const void *mine, size_t bytes,
-                                      void *all_out, uint64_t timeout_ms, struct chex_error *err) {
-    char key[64];
-    if (launch->broken)
-        return chex_error_set(err, CHEX_E_LOST,
-                              "exchange %s: not started, because an earlier exchange failed", name);
-    snprintf(key, sizeof key, "chexnet.%u.%.27s", launch->round++, name);
-    const enum chex_status st = fn(launch, name, key, mine, bytes, all_out, timeout_ms, err);
-    launch->broken = st != CHEX_OK;
-    return st;
+    return with_new_key(launch->impl ? launch->impl->gather_at_0 : NULL, launch, key, mine, bytes,
+                        all_out, timeout_ms, err);
 }
 
 enum { NAMED_RANKS = 8 }; /* in one message; fewer if their nodes have long names */

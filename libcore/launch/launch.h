@@ -32,6 +32,15 @@ struct chex_launch {
     void *self;
 };
 
+/* Gathers `bytes` bytes of each rank (the same number on all ranks) under a key that was never used
+ * before: at most 46 letters, digits and dots.
+ * - name: of the exchange, for texts. all: size * bytes, in rank order; undefined after a failure.
+ * - CHEX_E_LOST after timeout_ms, with the ranks that are missing. */
+typedef enum chex_status (*chex_launch_gather_fn)(struct chex_launch *launch, const char *name,
+                                                  const char *key, const void *mine, size_t bytes,
+                                                  unsigned char *all, uint64_t timeout_ms,
+                                                  struct chex_error *err);
+
 struct chex_launch_method {
     const char *name;
     const char *rank_variable; /* environment variable; NULL: the method starts one process only */
@@ -41,17 +50,9 @@ struct chex_launch_method {
     void (*why)(char *buf, size_t size);
     /* Fills `launch`. Every rank calls it. */
     enum chex_status (*init)(struct chex_launch *launch, struct chex_error *err);
-    /* All-gather of `bytes` bytes per rank (the same number on all ranks).
-     * - all_out: size * bytes, in rank order; undefined after a failure.
-     * - CHEX_E_LOST after timeout_ms, with the ranks that are missing.
-     * - Collective. This and the next may be NULL if the method starts one process only. */
-    enum chex_status (*exchange)(struct chex_launch *launch, const char *key, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err);
-    /* See chex_launch_collect. */
-    enum chex_status (*collect)(struct chex_launch *launch, const char *key, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err);
+    /* On all ranks (collective), and on rank 0 alone: chex_launch_exchange and chex_launch_collect.
+     * NULL if the method starts one process only. */
+    chex_launch_gather_fn gather, gather_at_0;
     /* See chex_launch_publish, chex_launch_lookup and chex_launch_host. All three are set, or all
      * are NULL. */
     enum chex_status (*publish)(struct chex_launch *launch, const char *key, const void *mine,

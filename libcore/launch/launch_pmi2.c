@@ -444,12 +444,6 @@ static enum chex_status gather(struct chex_launch *launch, const char *name, con
     return came ? CHEX_OK : lost(launch, name, key, timeout_ms, err);
 }
 
-static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err) {
-    return chex_launch_with_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
-}
-
 static enum chex_status gather_at_0(struct chex_launch *launch, const char *name, const char *key,
                                     const void *mine, size_t bytes, unsigned char *all,
                                     uint64_t timeout_ms, struct chex_error *err) {
@@ -474,12 +468,6 @@ static enum chex_status gather_at_0(struct chex_launch *launch, const char *name
     const bool whole = !memchr(came + 1, 0, ranks - 1);
     free(came);
     return whole ? CHEX_OK : lost(launch, name, key, timeout_ms, err);
-}
-
-static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
-    return chex_launch_with_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
 }
 
 /* ---- abort ---- */
@@ -685,7 +673,7 @@ static void finish(struct chex_launch *launch) {
     /* A last exchange: srun --wait counts from the end of the first rank. */
     unsigned char none = 0, *all = malloc((size_t)launch->size);
     if (all && !launch->broken &&
-        exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
+        chex_launch_exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
         chex_warn("%s", err.text);
     free(all);
     stop_terminator(s);
@@ -707,8 +695,8 @@ const struct chex_launch_method chex_launch_pmi2 = {.name = "pmi2",
                                                     .present = present,
                                                     .why = why,
                                                     .init = init,
-                                                    .exchange = exchange,
-                                                    .collect = collect,
+                                                    .gather = gather,
+                                                    .gather_at_0 = gather_at_0,
                                                     .publish = publish,
                                                     .lookup = lookup,
                                                     .host = host,

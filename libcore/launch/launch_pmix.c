@@ -714,18 +714,6 @@ static enum chex_status gather_at_0(struct chex_launch *launch, const char *name
     return CHEX_OK;
 }
 
-static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err) {
-    return chex_launch_with_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
-}
-
-static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
-    return chex_launch_with_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
-}
-
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
                                 size_t bytes, struct chex_error *err) {
     (void)launch;
@@ -755,7 +743,7 @@ static void finish(struct chex_launch *launch) {
     char job[16], step[16];
     bool came;
     if (launch->size > 1 && all && !launch->broken) {
-        if (exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
+        if (chex_launch_exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
             chex_warn("%s", err.text);
         /* PRRTE 3 does not answer a request for a value of a rank that has ended. */
         else if (!slurm_step(self, job, step))
@@ -781,8 +769,8 @@ const struct chex_launch_method chex_launch_pmix = {.name = "pmix",
                                                     .rank_variable = "PMIX_RANK",
                                                     .present = present,
                                                     .init = init,
-                                                    .exchange = exchange,
-                                                    .collect = collect,
+                                                    .gather = gather,
+                                                    .gather_at_0 = gather_at_0,
                                                     .publish = publish,
                                                     .lookup = lookup,
                                                     .host = host,

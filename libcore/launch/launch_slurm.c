@@ -508,18 +508,6 @@ static enum chex_status gather(struct chex_launch *launch, const char *name, con
     return done ? CHEX_OK : lost(launch, name, key, timeout_ms, err);
 }
 
-static enum chex_status exchange(struct chex_launch *launch, const char *name, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err) {
-    return chex_launch_with_key(gather, launch, name, mine, bytes, all_out, timeout_ms, err);
-}
-
-static enum chex_status collect(struct chex_launch *launch, const char *name, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
-    return chex_launch_with_key(gather_at_0, launch, name, mine, bytes, all_out, timeout_ms, err);
-}
-
 /* ---- publish and look-up ---- */
 
 static enum chex_status publish(struct chex_launch *launch, const char *key, const void *mine,
@@ -659,7 +647,7 @@ static void finish(struct chex_launch *launch) {
     unsigned char none = 0, *all = malloc((size_t)launch->size);
     bool done;
     if (launch->size > 1 && all && !launch->broken &&
-        exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
+        chex_launch_exchange(launch, "finish", &none, 1, all, FINISH_MS, &err) != CHEX_OK)
         chex_warn("%s", err.text);
     free(all);
     if (launch->size == 1)
@@ -745,8 +733,8 @@ const struct chex_launch_method chex_launch_slurm = {.name = "slurm",
                                                      .present = present,
                                                      .why = why,
                                                      .init = init,
-                                                     .exchange = exchange,
-                                                     .collect = collect,
+                                                     .gather = gather,
+                                                     .gather_at_0 = gather_at_0,
                                                      .publish = publish,
                                                      .lookup = lookup,
                                                      .host = host,

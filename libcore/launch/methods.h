@@ -18,17 +18,6 @@ int chex_launch_env_int(const char *name, int otherwise);
 /* Sets host and job id, which all methods read from the same variables. */
 void chex_launch_fill_names(struct chex_launch *launch);
 
-typedef enum chex_status (*chex_launch_gather_fn)(struct chex_launch *launch, const char *name,
-                                                  const char *key, const void *mine, size_t bytes,
-                                                  unsigned char *all, uint64_t timeout_ms,
-                                                  struct chex_error *err);
-
-/* Gathers under a key that was never used before: at most 46 letters, digits and dots. An error
- * makes the launch broken. */
-enum chex_status chex_launch_with_key(chex_launch_gather_fn fn, struct chex_launch *launch,
-                                      const char *name, const void *mine, size_t bytes,
-                                      void *all_out, uint64_t timeout_ms, struct chex_error *err);
-
 /* The error of exchange `name` after its deadline, with the ranks that launch->came lacks: "rank 3
  * (n1), 5 (n2) and 7 more". unknown: the end of the text if launch->came is NULL. */
 enum chex_status chex_launch_lost(const struct chex_launch *launch, const char *name,

@@ -57,11 +57,12 @@ struct player {
     int round;
 };
 
-static enum chex_status fake_exchange(struct chex_launch *launch, const char *key, const void *mine,
-                                      size_t bytes, void *all_out, uint64_t timeout_ms,
-                                      struct chex_error *err) {
+static enum chex_status fake_exchange(struct chex_launch *launch, const char *name, const char *key,
+                                      const void *mine, size_t bytes, unsigned char *all_out,
+                                      uint64_t timeout_ms, struct chex_error *err) {
     struct player *p = launch->self;
     const int round = p->round++;
+    (void)key;
     const double until_s = chex_clock_s() + (double)timeout_ms / 1e3;
     if (round >= ROUNDS || bytes > MESSAGE_BYTES)
         return chex_error_set(err, CHEX_E_FAIL, "the test has too little room");
@@ -72,14 +73,13 @@ static enum chex_status fake_exchange(struct chex_launch *launch, const char *ke
             usleep(500);
         if (!atomic_load(&shared->came[round][r]))
             return chex_error_set(err, CHEX_E_LOST, "rank %d (node%d) did not come to exchange %s",
-                                  r, r, key);
+                                  r, r, name);
         memcpy((char *)all_out + (size_t)r * bytes, shared->message[round][r], bytes);
     }
     return CHEX_OK;
 }
 
-static const struct chex_launch_method fake_method = {.name = "processes",
-                                                      .exchange = fake_exchange};
+static const struct chex_launch_method fake_method = {.name = "processes", .gather = fake_exchange};
 /* What only rank, size and the vectors' own memory need. */
 static const struct chex_coll_impl no_coll = {.name = "none"};
 

@@ -46,12 +46,12 @@ static enum chex_status sum(void *arg, double *values, size_t count, struct chex
     return CHEX_OK;
 }
 
-static enum chex_status exchange(struct chex_launch *launch, const char *key, const void *mine,
-                                 size_t bytes, void *all_out, uint64_t timeout_ms,
-                                 struct chex_error *err) {
+static enum chex_status exchange(struct chex_launch *launch, const char *name, const char *key,
+                                 const void *mine, size_t bytes, unsigned char *all_out,
+                                 uint64_t timeout_ms, struct chex_error *err) {
     const struct rank *r = launch->self;
-    char *all = all_out;
-    (void)key, (void)timeout_ms;
+    unsigned char *all = all_out;
+    (void)name, (void)key, (void)timeout_ms;
     memcpy(all + (size_t)r->part * bytes, mine, bytes);
     if (send(r->socket, mine, bytes, MSG_NOSIGNAL) != (ssize_t)bytes ||
         recv(r->socket, all + (size_t)(1 - r->part) * bytes, bytes, MSG_WAITALL) != (ssize_t)bytes)
@@ -64,7 +64,7 @@ static enum chex_status exchange(struct chex_launch *launch, const char *key, co
 static void play(int part, int socket, enum way way, const char *spec, const struct setting *all,
                  const struct chex_net *net, const float *state, const struct chex_batch *whole,
                  struct shared *out) {
-    static const struct chex_launch_method method = {.name = "pair", .exchange = exchange};
+    static const struct chex_launch_method method = {.name = "pair", .gather = exchange};
     struct chex_error err = {0};
     struct rank rank = {part, socket, 0};
     struct chex_launch launch = {

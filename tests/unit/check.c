@@ -71,23 +71,22 @@ static void pretend_record(const struct chex_launch *l, int k, struct chex_check
         snprintf(record->cpus, sizeof record->cpus, "%s", odd.cpus);
 }
 
-static enum chex_status pretend(struct chex_launch *l, const char *key, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
-    (void)timeout_ms;
-    (void)err;
+static enum chex_status pretend(struct chex_launch *l, const char *name, const char *key,
+                                const void *mine, size_t bytes, unsigned char *all_out,
+                                uint64_t timeout_ms, struct chex_error *err) {
+    (void)key, (void)timeout_ms, (void)err;
     for (int k = 0; k < l->size; k++) {
         void *at = (char *)all_out + (size_t)k * bytes;
         memcpy(at, mine, bytes);
-        if (strcmp(key, "check-records") == 0)
+        if (strcmp(name, "check-records") == 0)
             pretend_record(l, k, at);
-        if (alter && strcmp(key, "check-answers") == 0)
+        if (alter && strcmp(name, "check-answers") == 0)
             alter(k, at);
     }
     return CHEX_OK;
 }
 static const struct chex_launch_method pretended = {
-    .name = "pmix", .exchange = pretend, .collect = pretend};
+    .name = "pmix", .gather = pretend, .gather_at_0 = pretend};
 
 static struct chex_launch ranks_on(int nodes, int per_node) {
     return (struct chex_launch){.method = "pmix",

@@ -679,14 +679,13 @@ static const struct chex_check *const stages[] = {&slow, &together, NULL};
 
 /* Rank 1 of two, whose standing is made up here: it has little time left, or is stuck. */
 static int other_stuck;
-static enum chex_status pretend(struct chex_launch *l, const char *key, const void *mine,
-                                size_t bytes, void *all_out, uint64_t timeout_ms,
-                                struct chex_error *err) {
-    (void)timeout_ms;
-    (void)err;
+static enum chex_status pretend(struct chex_launch *l, const char *name, const char *key,
+                                const void *mine, size_t bytes, unsigned char *all_out,
+                                uint64_t timeout_ms, struct chex_error *err) {
+    (void)key, (void)timeout_ms, (void)err;
     for (int k = 0; k < l->size; k++)
         memcpy((char *)all_out + (size_t)k * bytes, mine, bytes);
-    if (strcmp(key, "check-start") == 0) {
+    if (strcmp(name, "check-start") == 0) {
         char *other = (char *)all_out + bytes;
         const double left_s = tap_wait_s() / 2;
         memcpy(other, &left_s, sizeof left_s);
@@ -695,7 +694,7 @@ static enum chex_status pretend(struct chex_launch *l, const char *key, const vo
     return CHEX_OK;
 }
 static const struct chex_launch_method pretended = {
-    .name = "pmix", .exchange = pretend, .collect = pretend};
+    .name = "pmix", .gather = pretend, .gather_at_0 = pretend};
 
 static struct chex_check_report run(int level, uint64_t timeout_ms) {
     struct chex_launch launch = {

@@ -45,17 +45,18 @@ static void check_self(void) {
 }
 
 /* Both ranks give the same. */
-static enum chex_status exchange_alike(struct chex_launch *launch, const char *key,
-                                       const void *mine, size_t bytes, void *all_out,
-                                       uint64_t timeout_ms, struct chex_error *e) {
-    (void)key, (void)timeout_ms, (void)e;
+static enum chex_status exchange_alike(struct chex_launch *launch, const char *name,
+                                       const char *key, const void *mine, size_t bytes,
+                                       unsigned char *all_out, uint64_t timeout_ms,
+                                       struct chex_error *e) {
+    (void)name, (void)key, (void)timeout_ms, (void)e;
     for (int r = 0; r < launch->size; r++)
         memcpy((char *)all_out + (size_t)r * bytes, mine, bytes);
     return CHEX_OK;
 }
 
 static void check_without_mpi(void) {
-    static const struct chex_launch_method method = {.exchange = exchange_alike};
+    static const struct chex_launch_method method = {.gather = exchange_alike};
     struct chex_launch launch = {
         .method = "pmix", .size = 2, .local_size = 1, .nodes = 2, .impl = &method};
     struct chex_coll *c = NULL;
