@@ -178,7 +178,7 @@ static const char *count_errors(const char *root, json_t *counts_out) {
     return f.ports ? NULL : "no InfiniBand or RoCE adapter";
 }
 
-/* Ten are the limit of ibqueryerrors. On RoCE, congestion reorders packets too. */
+/* A choice of this project. On RoCE, congestion reorders packets too. */
 static double most_errors(const char *name) {
     for (size_t k = 0; k < CHEX_COUNT(counters); k++)
         if (counters[k][0] == 'h' && chex_text_ends_with(name, chex_fs_name(counters[k])))

@@ -72,12 +72,14 @@ static const char *count_xids(const char *root, json_t *counts_out) {
     return NULL;
 }
 
-/* Errors of the GPU or its links, after NVIDIA's catalogue: memory, controllers, NVLink, PCIe.
- * Rows that wait for their replacement and contained memory errors (63, 92, 94) only warn. All
- * others come from programs, or follow from these. */
+/* Faults are what NVIDIA's catalogue of Xid errors answers with a reset of the GPU or a restart of
+ * the node. Retired rows and parts (63, 156), many single-bit errors (92) and contained memory
+ * errors (94) only warn. All others come from programs, follow from these, or are of NVLink 5, whose
+ * answer needs more than the number. */
 static double most_xids(const char *name) {
-    static const int faults[] = {46, 48, 62, 64, 74, 79, 95, 119, 120, 136, 140, 143};
-    static const int weak[] = {63, 92, 94};
+    static const int faults[] = {46,  48,  62,  64,  74,  79,  95, 109,
+                                 110, 119, 120, 136, 140, 143, 158};
+    static const int weak[] = {63, 92, 94, 156};
     const int number = atoi(strrchr(name, ' '));
     for (size_t k = 0; k < CHEX_COUNT(faults); k++)
         if (faults[k] == number)
