@@ -74,8 +74,8 @@ static const char *count_xids(const char *root, json_t *counts_out) {
 
 /* Faults are what NVIDIA's catalogue of Xid errors answers with a reset of the GPU or a restart of
  * the node. Retired rows and parts (63, 156), many single-bit errors (92) and contained memory
- * errors (94) only warn. All others come from programs, follow from these, or are of NVLink 5, whose
- * answer needs more than the number. */
+ * errors (94) only warn. All others come from programs, follow from these, or are of NVLink 5,
+ * whose answer needs more than the number. */
 static double most_xids(const char *name) {
     static const int faults[] = {46,  48,  62,  64,  74,  79,  95, 109,
                                  110, 119, 120, 136, 140, 143, 158};
